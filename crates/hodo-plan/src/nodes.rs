@@ -176,6 +176,15 @@ impl Code<'_> {
         }
     }
 
+    /// Returns where the code goes on after a call with which it ends, but for padding. Nothing comes back from such a
+    /// call.
+    pub fn ends_in_call(&self) -> Option<usize> {
+        let padding = self.nodes.iter().rev().take_while(|node| node.is_padding());
+        let end = self.nodes.len() - padding.count();
+        let last = &self.nodes[end.checked_sub(1)?];
+        matches!(self.way(last), Way::Call(_) | Way::IndirectCall).then_some(end)
+    }
+
     /// Returns the instruction at this distance from the piece's start.
     pub fn find(&self, at: u64) -> Option<usize> {
         self.nodes.binary_search_by_key(&at, Node::at).ok()

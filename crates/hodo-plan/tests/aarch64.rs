@@ -45,6 +45,27 @@ fn distances_before_other_data_are_a_table() {
     assert_eq!(site.expect("a site").patch, case);
 }
 
+/// A path that never returns says nothing about what callers expect, nor does a register that is put back.
+#[test]
+fn registers_are_free_if_a_function_overwrites_them_and_returns() {
+    let flags = ["-nostdlib", "-shared"];
+    let compiler = "aarch64-linux-gnu-gcc";
+    let Some(file) = compile_with(compiler, "kept-aarch64", "kept_aarch64.s", &flags) else {
+        return;
+    };
+    let bytes = std::fs::read(file).expect("a library");
+    let plan = plan("hand".as_ref(), &bytes, &PlanOptions::default()).expect("a plan");
+    let free = |name: &str| {
+        let function = plan.functions.iter().find(|f| f.name == name);
+        let site = function.and_then(|function| function.outcome.as_ref().ok());
+        let site = site.unwrap_or_else(|| panic!("no site for {name}"));
+        (site.free, site.free_after)
+    };
+    assert_eq!(free("asserts"), (1 << 14, 1 << 14));
+    assert_eq!(free("calls"), (1 << 12 | 1 << 13, 1 << 12 | 1 << 13));
+    assert_eq!(free("saves"), (1 << 11, 0));
+}
+
 /// Calls go through argument registers, in which the callee may find the address; jumps go through `x16`.
 #[test]
 fn library_calls_are_seen_where_temporary_registers_have_the_address() {

@@ -51,8 +51,8 @@ pub fn ledger_at(_linker: Option<u64>) -> [u64; 6] {
     ]
 }
 
-/// Whether musl leaves the word free where a thread's control block is: it leaves 16 bytes between the thread pointer and
-/// the first thread-local variable (`GAP_ABOVE_TP`), and uses what is below.
+/// Whether musl leaves the word free where a thread's control block is: it leaves 16 bytes between the thread pointer
+/// and the first thread-local variable (`GAP_ABOVE_TP`), and uses what is below.
 pub const FREE_WORD_IN_MUSL: bool = true;
 
 /// Word offsets in the data that `getcontext` and `swapcontext` save: where the return address to the caller is, and

@@ -14,8 +14,8 @@ pub use hodo_isa::riscv64::asm::{RETURN_ZERO, WAIT};
 pub use hodo_isa::riscv64::calls::{Called, called_by, jump_target, leaving_jump, slot_of};
 pub use prologue::Made;
 
-/// Whether musl leaves the word free where a thread's control block is: its vector of modules with thread-local variables
-/// is there.
+/// Whether musl leaves the word free where a thread's control block is: its vector of modules with thread-local
+/// variables is there.
 pub const FREE_WORD_IN_MUSL: bool = false;
 
 /// Whether this function only returns, and is followed by room for a long jump. No such functions are looked for here.

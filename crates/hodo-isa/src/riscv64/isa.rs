@@ -89,6 +89,7 @@ impl InstructionSet for Riscv64 {
             entry: ENTRY,
             volatile: VOLATILE,
             results: RESULTS,
+            restored: 0,
         })
     }
 

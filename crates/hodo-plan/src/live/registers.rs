@@ -2,8 +2,9 @@
 //!
 //! Compilers know which registers the functions of the same file overwrite, and keep values in the others across calls,
 //! whatever the convention says. Some also pass arguments in more registers than the convention has. So the code itself
-//! is inspected: what a function of this image may read before it overwrites it, and what it overwrites. The convention
-//! holds for what is called through the PLT or through a register.
+//! is inspected: what a function of this image may read before it overwrites it, and what it overwrites before it
+//! returns. (Callers written by hand know what a function keeps that calls `abort` otherwise, such as
+//! `__arm_za_disable` of the ABI for SME.) The convention holds for what is called through the PLT or through a register.
 
 use std::collections::HashMap;
 
@@ -23,6 +24,8 @@ struct Own {
     writes: u32,
     /// Pieces to whose starts it leads, and pieces that it calls.
     to: Vec<usize>,
+    /// Those of them from which it never comes back to its caller.
+    lost: Vec<usize>,
     /// Places in the middle of pieces to which it leads.
     inside: Vec<(u64, usize)>,
     /// Whether the targets of its jumps through registers are known.
@@ -40,12 +43,19 @@ fn own(survey: &Survey<'_>, piece: &Piece, code: Code<'_>, convention: &Conventi
     let mut own = Own::default();
     let mut dead = false;
     let (mut jumps, mut unreached) = (false, false);
-    for node in code.nodes {
+    let lost_from = code.ends_in_call();
+    let returning = lost_from.map(|from| returning(code, from));
+    // Pieces from which it comes back.
+    let mut back = Vec::new();
+    for (at, node) in code.nodes.iter().enumerate() {
         if dead && !survey.targets.any.get(piece.start + node.at()) {
             unreached |= !node.is_padding();
             continue;
         }
-        own.writes |= node.writes;
+        let returns = returning.as_ref().is_none_or(|returning| returning[at]);
+        if returns {
+            own.writes |= node.writes;
+        }
         if node.goes_on() {
             dead = false;
             continue;
@@ -58,10 +68,15 @@ fn own(survey: &Survey<'_>, piece: &Piece, code: Code<'_>, convention: &Conventi
             _ => continue,
         };
         match to {
-            To::Piece(piece) => own.to.push(piece),
+            To::Piece(piece) => {
+                own.to.push(piece);
+                if returns {
+                    back.push(piece);
+                }
+            }
             To::Inside(addr) => own.add_inside(survey, addr),
             // Calls through a register or with another link register have their own conventions.
-            To::Outside if node.reads != survey.image.isa.state() => {
+            To::Outside if returns && node.reads != survey.image.isa.state() => {
                 own.writes |= convention.volatile;
             }
             To::Outside | To::Unknown => {}
@@ -71,13 +86,41 @@ fn own(survey: &Survey<'_>, piece: &Piece, code: Code<'_>, convention: &Conventi
         own.jumps = knows_jumps(survey, piece, code);
     }
     if !dead {
-        own.to.extend(next(survey, piece));
+        let next = next(survey, piece);
+        own.to.extend(next);
+        back.extend(next.filter(|_| lost_from.is_none()));
     }
     own.to.sort_unstable();
     own.to.dedup();
+    if lost_from.is_some() {
+        own.lost
+            .extend(own.to.iter().filter(|to| !back.contains(to)));
+    }
     own.inside.sort_unstable();
     own.inside.dedup();
     own
+}
+
+/// For each instruction, whether the function may return from there on, if it does not from this one on: what is called
+/// there does not come back.
+fn returning(code: Code<'_>, lost_from: usize) -> Vec<bool> {
+    let mut found = vec![false; code.nodes.len() + 1];
+    let mut changed = true;
+    while std::mem::take(&mut changed) {
+        for (at, node) in code.nodes[..lost_from].iter().enumerate().rev() {
+            let next = found[at + 1];
+            let returns = match code.way(node) {
+                Way::Next | Way::Call(_) | Way::IndirectCall => next,
+                Way::Branch(to) => next || found[to],
+                Way::Jump(to) => found[to],
+                Way::Fault => false,
+                _ => true,
+            };
+            changed |= returns != found[at];
+            found[at] = returns;
+        }
+    }
+    found
 }
 
 /// Returns whether the targets of a piece's jumps through registers are known.
@@ -153,7 +196,9 @@ pub(super) fn summaries<'s>(survey: &'s Survey<'_>, convention: &Convention) -> 
     loop {
         let mut changed = false;
         for &index in &order {
-            let callees = owns[index].to.iter().map(|&to| found[to].clobbers);
+            let Own { to, lost, .. } = &owns[index];
+            let callees = to.iter().filter(|to| !lost.contains(to));
+            let callees = callees.map(|&to| found[to].clobbers);
             let clobbers = callees.fold(found[index].clobbers, |all, of| all | of);
             changed |= clobbers != found[index].clobbers;
             found[index].clobbers = clobbers;
@@ -170,6 +215,11 @@ pub(super) fn summaries<'s>(survey: &'s Survey<'_>, convention: &Convention) -> 
         cut: Cut::default(),
     };
     found.cut = used(survey, &mut found, &owns, &order);
+    for summary in &mut found.pieces {
+        if summary.entry & convention.restored != 0 {
+            summary.clobbers = 0;
+        }
+    }
     found
 }
 

@@ -7,8 +7,8 @@ use object::{Endianness, Object, ObjectSymbol};
 
 use crate::arch::FREE_WORD_IN_MUSL;
 
-const OTHER: &str = "its C library is not known to leave the word beside its thread pointer free, which hodo needs to tell threads \
-     apart";
+const OTHER: &str = "its C library is not known to leave the word beside its thread pointer free, which hodo needs \
+     to tell threads apart";
 
 /// Why the threads of a program cannot be told apart, if so. If a program names no dynamic linker, it is recognized as
 /// one with glibc by a note, and as one with musl by a function that sets the thread pointer.
