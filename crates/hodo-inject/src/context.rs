@@ -331,6 +331,7 @@ mod tests {
             before,
             copy,
             call,
+            leads: false,
         };
         let mut space = Space::default();
         space.written_mut().add(&Patches {
@@ -349,6 +350,31 @@ mod tests {
         assert_eq!(original(0x8015), Some(0x1005));
         assert_eq!(original(0x8017), Some(0x1007));
         assert_eq!(original(0x8030), Some(0x1007));
+    }
+
+    #[test]
+    fn who_is_sent_to_the_instruction_before_a_jump_comes_by_the_jump() {
+        let copied = |original, before, copy, leads| Copied {
+            original,
+            before,
+            copy,
+            call: false,
+            leads,
+        };
+        let mut space = Space::default();
+        space.written_mut().add(&Patches {
+            sites: vec![(0x1004, 0x8000).into()],
+            copies: Copies::from_iter([
+                copied(0x1000, 0x8004, 0x8020, true),
+                copied(0x1004, 0x8024, 0x8040, false),
+                copied(0x1008, 0x8044, 0x8044, false),
+            ]),
+            ..Patches::default()
+        });
+        let moved = Moved::of(&mut space);
+        let copies = [0x1000, 0x1004, 0x1008].map(|at| moved.copy_of(at));
+        assert_eq!(copies, [None, None, Some(0x8044)]);
+        assert_eq!(moved.app_point(0x8004), Some(AppPoint::unprobed(0x1000)));
     }
 
     #[test]

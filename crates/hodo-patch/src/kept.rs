@@ -282,6 +282,7 @@ impl Island {
             before: place.in_stubs(before),
             copy: place.in_stubs(copy),
             call: false,
+            leads: false,
         });
         patches.copies.extend(copies);
         let open = reader.rows()?.map(|[patch, len, free, stub]| {

@@ -684,6 +684,7 @@ pub(crate) fn copied(copies: &[(u64, u64)]) -> impl Iterator<Item = Copied> {
         before: copy,
         copy,
         call: false,
+        leads: false,
     })
 }
 

@@ -27,6 +27,8 @@ pub struct Copied {
     pub copy: u64,
     /// It follows a system call that a probe makes for the program: only a thread in that call may come here.
     pub call: bool,
+    /// The jump to our code comes right after it, so a thread at the original address comes to that code as well.
+    pub leads: bool,
 }
 
 /// Where displaced instructions are. There may be millions, so only the differences from one to the next are stored:
@@ -52,12 +54,14 @@ impl Copies {
             before,
             copy,
             call,
+            leads,
         } = copied;
         self.signed(original.wrapping_sub(self.last.original));
         self.signed(before.wrapping_sub(self.last.copy));
         // The code of probes precedes the copy, so this is hardly ever negative.
         let length = copy.wrapping_sub(before);
-        self.number(u128::from(length) << 1 | u128::from(call));
+        let flags = u128::from(leads) << 1 | u128::from(call);
+        self.number(u128::from(length) << 2 | flags);
         self.last = Last { original, copy };
     }
 
@@ -106,13 +110,14 @@ impl Copies {
             let original = last.original.wrapping_add(signed(number()?));
             let before = last.copy.wrapping_add(signed(number()?));
             let length = number()?;
-            let copy = before.wrapping_add((length >> 1) as u64);
+            let copy = before.wrapping_add((length >> 2) as u64);
             last = Last { original, copy };
             Some(Copied {
                 original,
                 before,
                 copy,
                 call: length & 1 != 0,
+                leads: length & 2 != 0,
             })
         })
     }
@@ -148,6 +153,7 @@ mod tests {
             before,
             copy,
             call,
+            leads: copy & 2 != 0,
         };
         let all = [
             copied(0x5555_0000_1000, 0x5554_0000_0000, 0x5554_0000_0009, false),

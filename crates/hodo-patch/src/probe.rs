@@ -1,6 +1,7 @@
 //! Probes: the detours of regions of code.
 
 use crate::refusal::Refusal;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -8,8 +9,9 @@ use hodo_abi::Span;
 use hodo_codegen::native::detour::{self, Action, Detour, DetourError, Place, SYSTEM_CALL, When};
 use hodo_codegen::native::frames;
 use hodo_codegen::native::masm::Masm;
-use hodo_codegen::native::patch::{before_stub, way_to_call};
-use hodo_codegen::native::stub::{Body, Records};
+use hodo_codegen::native::patch::{before_stub, state, take_signature, way_to_call};
+use hodo_codegen::native::stub::{Body, Records, Runtime};
+use hodo_codegen::patch::dead;
 use hodo_isa::code::{Flow, Insn};
 use hodo_isa::native::cfa::{Row, Rule};
 use hodo_isa::{Signing, Via};
@@ -67,24 +69,11 @@ impl Island {
         self.check_room(LARGEST)?;
         let displaced = &site.displaced;
         let code = Self::displaced(site, image, changes)?;
-        let probes: Vec<_> = region
-            .probes
-            .iter()
-            .map(|probe| detour::Probe {
-                when: probe.when,
-                offset: (probe.addr - displaced.start) as usize,
-                flags_dead: probe.flags_dead,
-                free: probe.free,
-                action: &probe.action,
-            })
-            .collect();
+        let probes = probes(region);
         let runtime = self.runtime_addresses(recording.timed);
         let from = displaced.start.wrapping_add(image.bias);
         let spare = &site.spare.dead;
-        let dead = |at: u64| {
-            let found = spare.binary_search_by_key(&at, |&(addr, _)| addr);
-            found.map_or(0, |index| spare[index].1)
-        };
+        let dead = |at: u64| dead(spare, at);
         let found = pads(site, image.bias, places)?;
         let pads = |at: u64| pad(&found, at);
         let kept = call_in_place(&code, site, dead, |call| (image.code)(call));
@@ -95,6 +84,7 @@ impl Island {
             Via::Kept(_) => pads(end.wrapping_sub(image.bias)).unwrap_or(end - Via::TAKE),
             Via::Nothing | Via::Free(_) => end,
         };
+        let landing = landing(site, code);
         let place = Place {
             code,
             from,
@@ -105,14 +95,25 @@ impl Island {
                 None => site.via,
             },
             back,
-            signing: signing(region),
+            signing: match landing {
+                Signing::None => signing(region, landing),
+                _ => Signing::None,
+            },
             dead: &|at| dead(at.wrapping_sub(image.bias)),
             pads: &|at| pads(at.wrapping_sub(image.bias)),
         };
-        let emit = |out: &mut Masm<'_>| detour::emit(out, &layout(), &runtime, &place, &probes);
         // There are two ways to describe frames, and an FDE uses only one of them.
         let returns = region.probes.iter().any(|probe| probe.when != When::Hit);
         let wraps = returns || region.function.is_some();
+        let emission = Emission {
+            place: &place,
+            probes: &probes,
+            runtime: &runtime,
+            landing,
+            frames: wraps.then_some(returns),
+            entry: Cell::new(0),
+        };
+        let emit = |out: &mut Masm<'_>| emission.emit(out);
         if wraps {
             self.close_detours();
         } else if code
@@ -128,15 +129,16 @@ impl Island {
                 let own = own.map_err(|reason| Refusal::from(reason.clone()))?;
                 let mut records = records(traced.id, traced.filter, own.mode, recording);
                 records.registers = registers(site);
-                records.registers.signing = place.signing;
-                self.detour_in_stub(&records, &mut patches.faults, emit)?
+                records.registers.signing = signing(region, landing);
+                self.detour_in_stub(&records, returns, &mut patches.faults, emit)?
             }
         };
         let later = lead(site, &found, at, start, patches)?;
         if matches!(site.spare.back, Via::Kept(_)) || !found.is_empty() {
             patches.leaving.push(Span::from(start..self.end()));
         }
-        patches.copies.extend(copies(&detour, from));
+        patches.copies.extend(copies(&detour, from, at));
+        patches.copies.extend(emission.entry_copy(&detour, at));
         (patches.faults).extend(detour.faults.into_iter().map(Lead::from));
         detour
             .exits
@@ -176,6 +178,7 @@ impl Island {
     fn detour_in_stub(
         &mut self,
         records: &Records,
+        returns: bool,
         faults: &mut Vec<Lead>,
         emit: impl FnOnce(&mut Masm<'_>) -> Result<Detour, DetourError>,
     ) -> Result<(u64, Detour), Refusal> {
@@ -183,19 +186,10 @@ impl Island {
         let start = self.stub(records, 0, faults, |at| {
             let mut bytes = Vec::new();
             detour = emit(&mut Masm::new(&mut bytes, at))?;
-            let own = core::mem::take(&mut detour.rows);
-            let unknown = Row {
-                at: 0,
-                rule: Rule::Unknown,
-            };
-            let returns = !own.is_empty();
             Ok::<_, DetourError>(Body {
                 bytes,
                 resume: None,
-                rows: match returns {
-                    true => own,
-                    false => vec![unknown],
-                },
+                rows: core::mem::take(&mut detour.rows),
                 returns,
             })
         })?;
@@ -203,27 +197,110 @@ impl Island {
     }
 }
 
-/// How the return address is signed where a region begins. Its own plan does not say so, but that of the function does
-/// if its site is there: after the instruction that signs.
-fn signing(region: &Region<'_>) -> Signing {
+/// The probes of a region's instructions.
+fn probes<'p>(region: &Region<'p>) -> Vec<detour::Probe<'p>> {
+    let start = region.site.displaced.start;
+    let probe = |probe: &'p Probe| detour::Probe {
+        when: probe.when,
+        offset: (probe.addr - start) as usize,
+        flags_dead: probe.flags_dead,
+        free: probe.free,
+        action: &probe.action,
+    };
+    region.probes.iter().map(probe).collect()
+}
+
+/// How a detour is emitted.
+struct Emission<'e> {
+    place: &'e Place<'e>,
+    probes: &'e [detour::Probe<'e>],
+    runtime: &'e Runtime,
+    /// See [`landing`].
+    landing: Signing,
+    /// Whether functions return to the detour, if its frames are described like those of stubs.
+    frames: Option<bool>,
+    /// Where it begins, once that is known.
+    entry: Cell<u64>,
+}
+
+impl Emission<'_> {
+    fn emit(&self, out: &mut Masm<'_>) -> Result<Detour, DetourError> {
+        self.entry.set(out.here());
+        let signed = out.offset();
+        take_signature(out, self.landing);
+        let plain = out.offset();
+        let mut detour = detour::emit(out, &layout(), self.runtime, self.place, self.probes)?;
+        if self.frames == Some(false) {
+            detour.rows.push(row(plain, Rule::Unknown));
+        }
+        if self.frames.is_some() && self.landing != Signing::None {
+            let rule = state(self.landing).rule();
+            detour.rows.insert(0, row(signed, rule));
+        }
+        Ok(detour)
+    }
+
+    /// If the detour takes a signature back: a thread that has come there by the jump at `at`, and has executed nothing
+    /// yet, is still at that instruction.
+    fn entry_copy(&self, detour: &Detour, at: u64) -> Option<Copied> {
+        let original = |after: &&(usize, u64)| self.place.from + after.0 as u64 == at;
+        let copy = detour.map.iter().find(original)?.1;
+        let signs = self.landing != Signing::None;
+        signs.then(|| copied(at, (self.entry.get(), copy)))
+    }
+}
+
+/// How the return address is signed where a region's jump is: by the landing instruction in front of it. Else, its own
+/// plan does not say so, but that of the function does if its site is there: after the instruction that signs.
+fn signing(region: &Region<'_>, landing: Signing) -> Signing {
     let function = region
         .function
         .and_then(|traced| traced.function.outcome.as_ref().ok());
     let site = function.filter(|function| function.patch == region.site.patch);
-    site.unwrap_or(region.site).signing
+    match landing {
+        Signing::None => site.unwrap_or(region.site).signing,
+        key => key,
+    }
 }
 
-/// Where the instructions from `from` on are in a detour.
-fn copies(detour: &Detour, from: u64) -> Vec<Copied> {
-    let copied = |original, before, copy| Copied {
+/// How the return address is signed when the detour of a region is entered, if the jump there comes after an
+/// instruction that signs. The detour takes the signature back: the region's probes come before that instruction, which
+/// is executed again after them.
+fn landing(site: &SitePlan, code: &[u8]) -> Signing {
+    match site.patch == site.displaced.start {
+        true => Signing::None,
+        false => hodo_isa::NATIVE.signing(code),
+    }
+}
+
+/// From here on, a frame is as the rule says.
+const fn row(at: u32, rule: Rule) -> Row {
+    Row { at, rule }
+}
+
+/// An instruction, where its probes begin, and where it is.
+const fn copied(original: u64, (before, copy): (u64, u64)) -> Copied {
+    Copied {
         original,
         before,
         copy,
         call: false,
-    };
+        leads: false,
+    }
+}
+
+/// Where the instructions from `from` on are in a detour. Those before `at` also stay where they are, in front of the
+/// jump.
+fn copies(detour: &Detour, from: u64, at: u64) -> Vec<Copied> {
     let moved = detour.map.iter().zip(&detour.before);
     let mut copies: Vec<_> = moved
-        .map(|(&(old, copy), &before)| copied(from + old as u64, before, copy))
+        .map(|(&(old, copy), &before)| {
+            let original = from + old as u64;
+            Copied {
+                leads: original < at,
+                ..copied(original, (before, copy))
+            }
+        })
         .collect();
     // A system call has the same length in both places.
     const LENGTH: u64 = SYSTEM_CALL.len() as u64;
@@ -231,11 +308,11 @@ fn copies(detour: &Detour, from: u64) -> Vec<Copied> {
         let original = from + old as u64;
         copies.push(Copied {
             call: true,
-            ..copied(original + LENGTH, after, after)
+            ..copied(original + LENGTH, (after, after))
         });
         copies.push(Copied {
             call: true,
-            ..copied(original, after - LENGTH, after - LENGTH)
+            ..copied(original, (after - LENGTH, after - LENGTH))
         });
     }
     copies

@@ -163,7 +163,8 @@ pub(crate) fn drop_users<'s>(
             patches.traps.retain(|trap| trap.at != at);
             patches.sites.retain(|site| site.at != at);
             // No thread may be moved to code that it cannot leave.
-            let moved = at..site.displaced.end.wrapping_add(bias);
+            let first = site.displaced.start.min(site.patch).wrapping_add(bias);
+            let moved = first..site.displaced.end.wrapping_add(bias);
             (patches.copies).retain(|copied| !moved.contains(&copied.original));
         }
     }
@@ -208,6 +209,11 @@ mod tests {
             region(0x300..0x302, Extra::HopSlot(0x210)),
             region(0x400..0x420, Extra::HopSlot(0x120)),
             region(0x500..0x502, Extra::HopSlot(0x410)),
+            // An instruction stays in front of the jump.
+            SitePlan {
+                patch: 0x604,
+                ..region(0x600..0x608, Extra::HopSlot(0x118))
+            },
         ];
         let bias = 0x10_0000;
         let mut patches = Patches::default();
@@ -220,7 +226,8 @@ mod tests {
                 patches.writes.push((slot + bias, vec![0; 5]));
             }
             patches.sites.push(Lead { at, to: 0 });
-            patches.copies.extend(crate::copied(&[(at, 0)]));
+            let start = site.displaced.start + bias;
+            patches.copies.extend(crate::copied(&[(start, 0)]));
             built.push((site, before..patches.writes.len(), None));
         }
         drop_users(vec![&lost], &mut built, bias, &mut patches);
@@ -229,7 +236,7 @@ mod tests {
         };
         assert_eq!(places(&patches.writes), [0x400, 0x120, 0x500, 0x410]);
         let failed: Vec<u64> = patches.failed.iter().map(|failed| failed.0).collect();
-        assert_eq!(failed, [0x200, 0x300]);
+        assert_eq!(failed, [0x200, 0x604, 0x300]);
         let left = [0x400, 0x500].map(|addr| Lead {
             at: addr + bias,
             to: 0,

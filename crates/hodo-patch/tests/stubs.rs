@@ -21,6 +21,9 @@ mod hooks;
 #[cfg_attr(target_arch = "riscv64", path = "stubs/riscv64/isa.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "stubs/aarch64/isa.rs")]
 mod isa;
+#[cfg(target_arch = "aarch64")]
+#[path = "stubs/aarch64/landings.rs"]
+mod landings;
 #[cfg(target_arch = "riscv64")]
 #[path = "stubs/riscv64/leads.rs"]
 mod leads;

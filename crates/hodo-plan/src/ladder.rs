@@ -24,6 +24,8 @@ pub(crate) struct Region {
     /// The exits that have no free register, and their targets, as [`Pad::from`] and [`Pad::to`].
     pub pads: Vec<(u64, u64)>,
     pub start: u64,
+    /// The length of its first instruction if calls or jumps must find it: a jump comes after it.
+    pub landing: u64,
     pub end: u64,
     /// The start of the call that ends it; otherwise `end`. The call's bytes stay as they are if the patch does not
     /// need them.
@@ -80,7 +82,8 @@ fn free(survey: &Survey<'_>, regions: &[Region]) -> Free {
         let at = regions.partition_point(|region| region.start < pad.start);
         let before = at.checked_sub(1).map(|at| &regions[at]);
         let taken = before.map_or(0, |region| {
-            region.start + region.room.min(survey.image.isa.jump(region.via).len)
+            let jump = survey.image.isa.jump(region.via).len;
+            region.start + region.room.min(region.landing + jump)
         });
         free.add(pad.start.max(taken)..pad.end);
     }
@@ -124,29 +127,29 @@ impl<'l> Ladder<'l> {
         bytes.for_each(|addr| self.occupied.set(addr));
     }
 
-    /// Whether calls or jumps must find the instruction at an address.
-    fn must_land(&self, addr: u64) -> bool {
-        let text = self.survey.image.text_at(addr);
-        text.is_some_and(|text| self.isa.must_land(text.slice(addr, text.end())))
-    }
-
-    /// A long jump at the start, if there is room, and nothing must land there.
+    /// A long jump at the start, or after what must be found there, if there is room.
     fn jump(&mut self, mut region: Region) -> Option<Region> {
         find_pads(self.isa, &mut region, &mut self.free);
         for at in region.spare.pads.iter().filter_map(|pad| pad.at) {
             self.occupy(at..at + Via::PAD);
         }
         let jump = self.isa.jump(region.via).len;
-        if region.room < jump || self.must_land(region.start) {
+        // The code after a landing instruction may be executed again without it.
+        let again = region.landing != 0 && region.block;
+        if region.room < region.landing + jump || again {
             self.occupied.set(region.start);
             return Some(region);
         }
-        self.occupy(region.start..region.start + jump);
+        self.occupy(region.start..region.start + region.landing + jump);
         let tactic = match region.block {
             true => Tactic::Block,
             false => Tactic::Jump,
         };
-        let site = site(region, tactic, jump, Extra::None);
+        let patch = region.start + region.landing;
+        let site = ProbeSite {
+            patch,
+            ..site(region, tactic, jump, Extra::None)
+        };
         self.plan.sites.push(site);
         None
     }
@@ -211,8 +214,9 @@ fn left_over(isa: &'static dyn InstructionSet, region: &Region) -> Option<Range<
         Via::Kept(_) => Via::TAKE,
         _ => 0,
     };
-    let has_room = region.room >= jump && !region.used;
-    has_room.then(|| region.start + jump..region.call.saturating_sub(taken))
+    let first = region.start + region.landing + jump;
+    let has_room = region.room >= first - region.start && !region.used;
+    has_room.then(|| first..region.call.saturating_sub(taken))
 }
 
 /// Finds places for the pads through which control leaves a region: in its own bytes, or elsewhere.

@@ -611,13 +611,13 @@ impl Planner<'_> {
             // The instructions that restore the register are at the end.
             room = room.min(end - start - Via::TAKE);
         }
-        let via = code.via(span.first);
-        let jump = self.isa().jump(via).len;
+        let jump = code.jump(span.first);
         Region {
             spare,
             pads,
-            via,
+            via: code.via(span.first),
             start,
+            landing: code.landing(span.first),
             end,
             call: if last.is_call() { last.addr } else { end },
             room,

@@ -54,6 +54,8 @@ pub(crate) struct Code {
     /// The flags or registers that are used from the start of each instruction on before they are overwritten.
     live: Vec<u32>,
     isa: &'static dyn InstructionSet,
+    /// The instructions that calls or jumps must find where they land, in ascending order.
+    landings: Vec<u64>,
     sources: Vec<Sources>,
     /// Whether no region may contain both the instruction and the one before it.
     hard: Vec<bool>,
@@ -81,6 +83,7 @@ impl Code {
             states: Vec::new(),
             live: Vec::new(),
             isa,
+            landings: Vec::new(),
             sources: Vec::new(),
             hard: Vec::new(),
             middles: Vec::new(),
@@ -102,6 +105,10 @@ impl Code {
         self.states.resize(count, State::Good);
         self.hard.clear();
         self.hard.resize(count, false);
+        self.landings.clear();
+        let starts = self.steps.iter().map(|step| step.addr);
+        let lands = |&at: &u64| self.isa.must_land(text.slice(at, text.end()));
+        self.landings.extend(starts.filter(lands));
         self.sources.clear();
         self.sources.resize(count, NO_SOURCES);
         self.middles.clear();
@@ -298,9 +305,18 @@ impl Code {
         self.isa.via(self.free(index))
     }
 
-    /// Returns the length of that jump in bytes.
+    /// Returns the length of that jump in bytes, and of an instruction that must stay in front of it.
     pub fn jump(&self, index: usize) -> u64 {
-        self.isa.jump(self.via(index)).len
+        self.landing(index) + self.isa.jump(self.via(index)).len
+    }
+
+    /// Returns the length of an instruction that calls or jumps must find where they land; 0 for others.
+    pub fn landing(&self, index: usize) -> u64 {
+        let step = &self.steps[index];
+        match self.landings.binary_search(&step.addr) {
+            Ok(_) => step.end() - step.addr,
+            Err(_) => 0,
+        }
     }
 
     /// Returns whether a branch of the piece leads to an instruction.

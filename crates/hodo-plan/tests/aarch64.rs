@@ -125,13 +125,19 @@ fn sites_come_after_landing_instructions_and_know_what_these_sign() {
         for expected in [(true, key), (true, Signing::None)] {
             assert!(found.contains(&expected), "{expected:?}: {found:?}");
         }
-        // Breakpoints count as landing instructions; jumps do not.
-        let plan = plan_probes(&path, &bytes, Wanted::Every, 1).expect("a plan");
-        let landings: Vec<_> = (plan.sites.iter())
-            .filter(|site| starts.contains(&site.patch))
-            .collect();
-        assert!(!landings.is_empty());
-        let traps = landings.iter().all(|site| site.tactic == Tactic::Trap);
-        assert!(traps, "{landings:x?}");
+        // Breakpoints count as landing instructions; jumps do not, and come after them.
+        for wanted in [Wanted::Every, Wanted::At(&starts)] {
+            let plan = plan_probes(&path, &bytes, wanted, 1).expect("a plan");
+            let landings: Vec<_> = (plan.sites.iter())
+                .filter(|site| starts.contains(&site.displaced.start))
+                .collect();
+            assert_eq!(landings.len(), starts.len());
+            for site in landings {
+                let after = if site.tactic == Tactic::Trap { 0 } else { 4 };
+                assert_eq!(site.patch, site.displaced.start + after, "{site:x?}");
+                let room = site.displaced.end >= site.patch + 4;
+                assert!(room && site.tactic == Tactic::Jump, "{site:x?}");
+            }
+        }
     }
 }

@@ -135,8 +135,10 @@ impl Patched {
                 before,
                 copy,
                 call,
+                leads,
             } = copied;
-            [original, before, copy, call.into()]
+            let flags = u64::from(leads) << 1 | u64::from(call);
+            [original, before, copy, flags]
         };
         let stub = |stub: &Stub| [stub.start, stub.body, stub.slow, stub.original, stub.entry];
         Self {
@@ -184,11 +186,12 @@ impl Patched {
             let spans = rows.all().map(|[start, end]| Span { start, end });
             spans.collect()
         };
-        let copy = |[original, before, copy, call]: [u64; 4]| Copied {
+        let copy = |[original, before, copy, flags]: [u64; 4]| Copied {
             original,
             before,
             copy,
-            call: call != 0,
+            call: flags & 1 != 0,
+            leads: flags & 2 != 0,
         };
         Patches {
             traps: leads(&self.traps),

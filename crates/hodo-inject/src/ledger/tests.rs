@@ -32,6 +32,7 @@ fn patches() -> Patches {
         before: copy - 8,
         copy,
         call,
+        leads: call,
     };
     Patches {
         traps: vec![(0x5000, 0x9000).into(), (0x4000, 0x9100).into()],

@@ -344,6 +344,11 @@ impl World {
             nops: &[],
             regions: &[],
         };
+        self.add_own(sites);
+    }
+
+    /// Patches code of this program.
+    pub fn add_own(&mut self, sites: Sites<'_>) {
         let code = |range: Range<u64>| Some(read(range.start, (range.end - range.start) as usize));
         self.add(sites, 0, &code);
         assert_eq!(self.patches.failed, []);

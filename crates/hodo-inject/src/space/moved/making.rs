@@ -34,7 +34,7 @@ impl Moved {
 }
 
 fn map(written: &Written) -> StateMap {
-    // Jumps that lead into an island stay.
+    // Jumps that lead into an island stay, as do instructions that lead to one of these.
     let leads = written.sites().iter().map(|site| site.at);
     let leads: HashSet<u64> = leads.chain(written.traps()).collect();
     let mut ours = Vec::new();
@@ -56,7 +56,7 @@ fn map(written: &Written) -> StateMap {
         if !is_done {
             ours.push((copied.copy, AppPoint::probed(original)));
         }
-        if !copied.call && !leads.contains(&original) {
+        if !copied.call && !copied.leads && !leads.contains(&original) {
             copies.push((original, copied.before));
         }
     }

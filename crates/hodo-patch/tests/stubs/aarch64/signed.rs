@@ -74,8 +74,8 @@ hodo_test_signed_call:
 );
 
 unsafe extern "C-unwind" {
-    safe fn hodo_test_signed(a: u64, b: u64) -> u64;
-    safe fn hodo_test_signed_jump(a: u64, b: u64) -> u64;
+    pub safe fn hodo_test_signed(a: u64, b: u64) -> u64;
+    pub safe fn hodo_test_signed_jump(a: u64, b: u64) -> u64;
     safe fn hodo_test_signed_call(f: Callback, x: u64) -> u64;
 }
 
