@@ -4,7 +4,8 @@
 //! whatever the convention says. Some also pass arguments in more registers than the convention has. So the code itself
 //! is inspected: what a function of this image may read before it overwrites it, and what it overwrites before it
 //! returns. (Callers written by hand know what a function keeps that calls `abort` otherwise, such as
-//! `__arm_za_disable` of the ABI for SME.) The convention holds for what is called through the PLT or through a register.
+//! `__arm_za_disable` of the ABI for SME.) The convention holds for what is called through the PLT or through a
+//! register.
 
 use std::collections::HashMap;
 
