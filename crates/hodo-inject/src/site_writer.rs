@@ -16,8 +16,9 @@ use crate::ledger::Entry;
 use crate::linker;
 use crate::space::Space;
 
-/// Sites that are no farther apart are written together, as most sites of one page.
-const TOGETHER: u64 = 2048;
+/// The size of a page. The sites of neighboring pages are written together: a write costs little more than the pages
+/// that it copies.
+const PAGE: u64 = 4096;
 
 /// Writes patches. Bytes that lead nowhere else come first, then the hooks through which unwinders find their way: if
 /// hodo is killed in the middle, everything written so far can be executed.
@@ -91,7 +92,7 @@ pub fn follow(
     Ok(())
 }
 
-/// Writes over code; neighbors are written together.
+/// Writes over code. What is in neighboring pages is written together; no page is touched that has no site.
 fn write<'a>(
     memory: &Memory,
     image: &Rc<Image>,
@@ -118,7 +119,9 @@ fn write<'a>(
         let mut group = vec![(start, first)];
         space.written_mut().add_original(start, old.to_vec());
         let near = |end: u64, next: u64, len: usize| {
-            next >= end && next - end < TOGETHER && original(next..next + len as u64).is_ok()
+            next >= end
+                && next / PAGE <= (end - 1) / PAGE + 1
+                && original(start..next + len as u64).is_ok()
         };
         while let Some((next, more)) = writes.next_if(|(next, more)| near(end, *next, more.len())) {
             end = next + more.len() as u64;
@@ -256,28 +259,43 @@ pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
 pub fn put_back_except(memory: &Memory, space: &Space, stay: &BTreeSet<u64>) -> Result<()> {
     write_held(memory, space);
     lower_semaphores(memory, space)?;
-    const PAGE: u64 = 4096;
     let originals = space.written().originals().iter();
     let mut originals: Vec<_> = originals.filter(|(at, _)| !stay.contains(at)).collect();
     // The bytes written last are restored first, so the oldest ones win.
     originals.reverse();
     originals.sort_by_key(|(at, _)| at / PAGE);
-    for page in originals.chunk_by(|a, b| a.0 / PAGE == b.0 / PAGE) {
-        let start = page[0].0 & !(PAGE - 1);
-        let end = page.iter().map(|(at, bytes)| at + bytes.len() as u64).max();
-        let end = end.unwrap_or(start).max(start + PAGE);
-        let mut content = vec![0; (end - start) as usize];
-        if memory.read(TargetAddr(start), &mut content).is_err() {
-            // It was unloaded.
+    let last_page =
+        |(at, bytes): &(u64, Vec<u8>)| (at + bytes.len() as u64).saturating_sub(1) / PAGE;
+    for run in originals.chunk_by(|a, b| b.0 / PAGE <= last_page(a) + 1) {
+        if restore(memory, run)? {
             continue;
         }
-        for (at, bytes) in page {
-            content[(at - start) as usize..][..bytes.len()].copy_from_slice(bytes);
+        // A file among them was unloaded.
+        for page in run.chunk_by(|a, b| a.0 / PAGE == b.0 / PAGE) {
+            restore(memory, page)?;
         }
-        memory.write(TargetAddr(start), &content)?;
     }
     space.keys().release(memory);
     Ok(())
+}
+
+/// Restores bytes in neighboring pages, those of the first page first. Returns whether the pages exist.
+fn restore(memory: &Memory, originals: &[&(u64, Vec<u8>)]) -> Result<bool> {
+    let Some((first, _)) = originals.first() else {
+        return Ok(true);
+    };
+    let start = first & !(PAGE - 1);
+    let ends = originals.iter().map(|(at, bytes)| at + bytes.len() as u64);
+    let end = ends.max().unwrap_or(start).next_multiple_of(PAGE);
+    let mut content = vec![0; (end - start) as usize];
+    if memory.read(TargetAddr(start), &mut content).is_err() {
+        return Ok(false);
+    }
+    for (at, bytes) in originals {
+        content[(at - start) as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+    memory.write(TargetAddr(start), &content)?;
+    Ok(true)
 }
 
 /// Ends the tracing of a process while its threads run: every site first becomes a breakpoint, which leads to its stub
