@@ -107,7 +107,8 @@ pub(super) unsafe extern "C" fn first() {
         ".cfi_register 17, 16",
         "add sp, sp, #288",
         ".cfi_def_cfa_offset 0",
-        "br x16",
+        // Not `br`: in guarded memory, that may only lead to a landing instruction. The trampoline was called, too.
+        "ret x16",
         ".globl hodo_ftrace_first_end",
         ".hidden hodo_ftrace_first_end",
         "hodo_ftrace_first_end:",

@@ -62,6 +62,9 @@ pub(super) fn enter(code: &mut Code<'_>, head: u64, common: u64) -> Option<()> {
 calling_asm!(
     r#"
     .pushsection .text.hodo_engine_common,"ax",@progbits
+    // Handlers may use these registers where the engine itself is compiled without them.
+    .arch_extension fp
+    .arch_extension simd
     .macro hodo_engine_take
     ldr x9, [sp, #{STATE}]
     msr nzcv, x9
