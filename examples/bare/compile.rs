@@ -32,14 +32,15 @@ const OPTIONS: [&str; 11] = [
     "-fno-optimize-sibling-calls",
 ];
 
-/// Compiles C files, each with its options, and has them linked by `kernel.ld`.
+/// Compiles C files of this directory, each with its options, and has them linked by `kernel.ld`.
 pub fn compile(compiler: &Compiler, files: &[(&str, &[&str])]) {
     let directory = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let name = env::var_os(compiler.variable).unwrap_or_else(|| compiler.name.into());
     for (file, options) in files {
         let source = directory.join(format!("../bare/{file}.c"));
-        let object = out.join(format!("{file}.o"));
+        let file_name = source.file_name().expect("it is a file");
+        let object = out.join(file_name).with_extension("o");
         let mut command = Command::new(&name);
         command.args(OPTIONS).args(compiler.options).args(*options);
         command.arg(&source).arg("-o").arg(&object);

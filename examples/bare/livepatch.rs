@@ -5,6 +5,7 @@ use core::hint::black_box;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
+use hodo_ftrace::SHADOW_DISTANCE;
 use hodo_ftrace::livepatch::{Function, Patch, Phase, Round, Threads, is_hijacked, shadow_of};
 
 use crate::hart::{self, NAME};
@@ -64,9 +65,12 @@ fn words(from: usize) -> impl Iterator<Item = usize> {
     // SAFETY: it is this hart's own stack, and the part that is in use; all stacks have a shadow.
     let read = |at: usize| unsafe { (at as *const usize).read_volatile() };
     let stack = (from..own.stack().end).step_by(WORD).map(read);
+    // Not all such words are return addresses: some are leftovers, or registers that an interrupt has saved. Their
+    // shadow may be anywhere.
     let hijacked = move |at: usize| {
-        let is_it = is_hijacked(read(at));
-        is_it.then(|| read(shadow_of(at, read(at - WORD))))
+        let shadow = is_hijacked(read(at)).then(|| shadow_of(at, read(at - WORD)))?;
+        let has_shadow = own.stack().contains(&shadow.wrapping_add(SHADOW_DISTANCE));
+        has_shadow.then(|| read(shadow))
     };
     let originals = (from..own.stack().end).step_by(WORD).filter_map(hijacked);
     // SAFETY: this hart's own.
