@@ -26,8 +26,8 @@ const LONGEST: u64 = 64;
 /// A single step: the processor does it.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
-    /// It ends at breakpoints.
-    breakpoints: bool,
+    /// If it ends at breakpoints: what was in their place.
+    replaced: Option<Breakpoints>,
 }
 
 impl Step {
@@ -36,8 +36,8 @@ impl Step {
     /// # Errors
     /// If the thread is gone.
     pub fn end(self, thread: Stopped) -> Result<bool> {
-        if self.breakpoints {
-            set_breakpoints(thread, &[])?;
+        if let Some(mut replaced) = self.replaced {
+            replaced.write(thread)?;
         }
         match thread.siginfo() {
             Ok(info) => Ok(is_end(&info)),
@@ -58,35 +58,61 @@ fn is_end(info: &libc::siginfo_t) -> bool {
         }
 }
 
-/// How many breakpoints the processor has.
-fn breakpoints(thread: Stopped) -> Result<usize> {
-    let mut bytes = [0; HEAD + MOST * EACH];
-    let kind = BREAKPOINTS;
-    register_set(libc::PTRACE_GETREGSET, thread.tid(), kind, &mut bytes)?;
-    Ok(usize::from(bytes[0]).min(MOST))
+/// The first of a thread's breakpoints, as far as they are written. The kernel reserves one of the processor's
+/// breakpoints for each that is written, whatever is written.
+#[derive(Debug, Clone, Copy)]
+struct Breakpoints {
+    bytes: [u8; HEAD + MOST * EACH],
+    /// How many bytes are written.
+    len: usize,
 }
 
-/// Sets breakpoints in a thread, which only this one meets, and no others.
-fn set_breakpoints(thread: Stopped, places: &[u64]) -> Result<()> {
-    let count = breakpoints(thread)?;
-    if places.len() > count {
+impl Breakpoints {
+    /// All that the thread has.
+    fn of(thread: Stopped) -> Result<Self> {
+        let mut bytes = [0; HEAD + MOST * EACH];
+        let kind = BREAKPOINTS;
+        register_set(libc::PTRACE_GETREGSET, thread.tid(), kind, &mut bytes)?;
+        let count = usize::from(bytes[0]).min(MOST);
+        let len = HEAD + count * EACH;
+        Ok(Self { bytes, len })
+    }
+
+    fn write(&mut self, thread: Stopped) -> Result<()> {
+        let bytes = &mut self.bytes[..self.len];
+        register_set(libc::PTRACE_SETREGSET, thread.tid(), BREAKPOINTS, bytes).map(drop)
+    }
+
+    /// With some more, in the first slots that are free, and what was there. `None`: too few are free.
+    fn with(mut self, places: &[u64]) -> Option<(Self, Self)> {
+        let mut before = self;
+        let slots = self.bytes[HEAD..self.len].chunks_exact_mut(EACH);
+        let slots = slots.zip((HEAD + EACH..).step_by(EACH));
+        let mut free = slots.filter(|(slot, _)| slot[8] & 1 == 0);
+        let mut len = HEAD;
+        for place in places {
+            let (slot, end) = free.next()?;
+            slot[..8].copy_from_slice(&place.to_le_bytes());
+            slot[8..12].copy_from_slice(&ENABLED.to_le_bytes());
+            len = end;
+        }
+        (self.len, before.len) = (len, len);
+        Some((self, before))
+    }
+}
+
+/// Sets breakpoints in a thread, which only this one meets, beside those that it has. Returns what was in their place.
+fn set_breakpoints(thread: Stopped, places: &[u64]) -> Result<Breakpoints> {
+    let all = Breakpoints::of(thread)?;
+    let Some((mut set, replaced)) = all.with(places) else {
+        let count = (all.len - HEAD) / EACH;
         bail!(
-            "the processor has {count} breakpoints, and thread {thread} needs {}",
+            "the processor has {count} breakpoints, and thread {thread} needs {} more",
             places.len()
         );
-    }
-    let mut bytes = vec![0; HEAD + count * EACH];
-    for (bytes, place) in bytes[HEAD..].chunks_exact_mut(EACH).zip(places) {
-        bytes[..8].copy_from_slice(&place.to_le_bytes());
-        bytes[8..12].copy_from_slice(&ENABLED.to_le_bytes());
-    }
-    register_set(
-        libc::PTRACE_SETREGSET,
-        thread.tid(),
-        BREAKPOINTS,
-        &mut bytes,
-    )
-    .map(drop)
+    };
+    set.write(thread)?;
+    Ok(replaced)
 }
 
 /// Where control goes on from the exclusive load at the start of `code`: after its store, and to what lies outside of
@@ -136,13 +162,13 @@ impl Stopped {
             // There may be less on this page, and nothing after it.
             let read = self.load(TargetAddr(pc), &mut code);
             if let Some(places) = exits(&code[..read], pc) {
-                set_breakpoints(self, &places)?;
+                let replaced = Some(set_breakpoints(self, &places)?);
                 request(libc::PTRACE_CONT, self.tid(), 0, 0)?;
-                return Ok(Step { breakpoints: true });
+                return Ok(Step { replaced });
             }
         }
         request(libc::PTRACE_SINGLESTEP, self.tid(), 0, 0)?;
-        Ok(Step { breakpoints: false })
+        Ok(Step { replaced: None })
     }
 }
 
@@ -228,6 +254,26 @@ mod tests {
     const LOAD: u32 = 0xC85F_7C20; // ldxr x0, [x1]
     const STORE: u32 = 0xC803_7C24; // stxr w3, x4, [x1]
     const RETRY: u32 = 0x35FF_FFC3; // cbnz w3, .-8
+
+    #[test]
+    fn breakpoints_take_free_slots_and_leave_the_others_alone() {
+        let mut bytes = [0; HEAD + MOST * EACH];
+        bytes[0] = 4;
+        bytes[HEAD + EACH..][..12].copy_from_slice(&[9, 0, 0, 0, 0, 0, 0, 0, 0xE5, 1, 0, 0]);
+        let len = HEAD + 4 * EACH;
+        let all = Breakpoints { bytes, len };
+        let (set, before) = all.with(&[0x1000, 0x2000]).expect("free ones");
+        let slot = |of: &Breakpoints, index: usize| {
+            let slot = &of.bytes[HEAD + index * EACH..of.len][..EACH];
+            (u16::from_le_bytes([slot[0], slot[1]]), slot[8])
+        };
+        let found = [0, 1, 2].map(|index| slot(&set, index));
+        assert_eq!(found, [(0x1000, 0xE5), (9, 0xE5), (0x2000, 0xE5)]);
+        let found = [0, 1, 2].map(|index| slot(&before, index));
+        assert_eq!(found, [(0, 0), (9, 0xE5), (0, 0)]);
+        assert_eq!((set.len, before.len), (HEAD + 3 * EACH, HEAD + 3 * EACH));
+        assert!(all.with(&[4, 8, 12, 16]).is_none());
+    }
 
     #[test]
     fn a_sequence_ends_after_its_store_and_where_it_is_left() {
