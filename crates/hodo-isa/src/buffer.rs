@@ -201,6 +201,12 @@ impl<'a, R: Reference> Buffer<'a, R> {
         &self.bytes[offset as usize..]
     }
 
+    /// The same, to be changed. References to labels that are not bound must stay.
+    #[must_use]
+    pub fn from_mut(&mut self, offset: u32) -> &mut [u8] {
+        &mut self.bytes[offset as usize..]
+    }
+
     /// Appends code that was made elsewhere.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);

@@ -45,6 +45,7 @@ mod exit;
 mod filter;
 mod scratch;
 mod slow;
+mod template;
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -63,6 +64,7 @@ use hodo_isa::aarch64::encode::{MOVZ, WIDE, move_wide};
 use hodo_isa::aarch64::regs::{LINK, SP, ZERO};
 use scratch::{PREFERENCE, bytes, places};
 use slow::{Slow, Then};
+pub use template::Templates;
 
 /// What tells an exit half from other code, as the number in an instruction that does nothing.
 const MARK: u16 = 0x6F64;
@@ -107,33 +109,6 @@ struct Stub<'s, 'c> {
     signing: Signing,
 }
 
-/// Emits stubs as [`emit_stub`] does.
-#[derive(Debug)]
-pub struct Templates(Layout);
-
-impl Templates {
-    /// All stubs will have this layout.
-    #[must_use]
-    pub fn new(layout: Layout) -> Self {
-        Self(layout)
-    }
-
-    /// Emits a stub.
-    ///
-    /// # Errors
-    /// What `body` returns.
-    pub fn emit<E>(
-        &mut self,
-        code: &mut Code<'_>,
-        runtime: &Runtime,
-        records: &Records,
-        rows: &mut Vec<Row>,
-        body: impl FnOnce(u64) -> Result<Body, E>,
-    ) -> Result<Emitted, E> {
-        emit_stub(code, &self.0, runtime, records, rows, body)
-    }
-}
-
 /// Emits a stub at `code.here()`. Calls `body` with the address of the body to get its relocated code. Adds to `rows`
 /// where its frame is; offsets are those in the buffer.
 ///
@@ -150,6 +125,19 @@ pub fn emit_stub<E>(
     rows: &mut Vec<Row>,
     body: impl FnOnce(u64) -> Result<Body, E>,
 ) -> Result<Emitted, E> {
+    let faults = emit_halves(code, layout, runtime, records, rows);
+    let body = emit_body(code, rows, body)?;
+    Ok(Emitted { body, faults })
+}
+
+/// Emits everything in front of the body. Returns the loads that may fault, and where execution continues then.
+fn emit_halves(
+    code: &mut Code<'_>,
+    layout: &Layout,
+    runtime: &Runtime,
+    records: &Records,
+    rows: &mut Vec<Row>,
+) -> Vec<(u64, u64)> {
     debug_assert_eq!(layout.cursor, 0, "atomic additions have no offset");
     let signing = records.registers.signing;
     let mut stub = Stub {
@@ -180,8 +168,16 @@ pub fn emit_stub<E>(
         rows.push(Row { at, rule });
         sign(code, signing);
     }
-    let body = emit_body(code, rows, body)?;
-    Ok(Emitted { body, faults })
+    faults
+}
+
+/// Adds a row, unless the last one says the same or is for the same place.
+fn add_row(rows: &mut Vec<Row>, Row { at, rule }: Row) {
+    match rows.last_mut() {
+        Some(last) if last.at == at => last.rule = rule,
+        Some(last) if last.rule == rule => {}
+        _ => rows.push(Row { at, rule }),
+    }
 }
 
 fn emit_body<E>(
@@ -220,11 +216,7 @@ impl Stub<'_, '_> {
             }
         };
         let at = self.code.offset();
-        match self.rows.last_mut() {
-            Some(last) if last.at == at => last.rule = rule,
-            Some(last) if last.rule == rule => {}
-            _ => self.rows.push(Row { at, rule }),
-        }
+        add_row(self.rows, Row { at, rule });
     }
 
     /// The entry half.

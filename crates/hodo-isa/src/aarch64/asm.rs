@@ -23,6 +23,7 @@ use super::{JUMP_REACH, LEN};
 use crate::buffer::{Buffer, JumpForm, Reference};
 pub use crate::buffer::{Label, OutOfRange};
 pub use crate::linked::If;
+pub use constant::Halves;
 pub use operand::{Cond, Test};
 use ops::{Insns, twelve};
 

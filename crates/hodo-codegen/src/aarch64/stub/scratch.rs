@@ -4,7 +4,7 @@ use crate::detour::Register;
 use crate::reserve::scratch::{Preference, Scratch};
 
 /// Those that no function finds anything in come first. `x16` and `x17` are needed to call the agent.
-const CANDIDATES: &[Register] = &[9, 10, 11, 12, 13, 14, 15, 8, 7, 6, 5, 4, 3, 2, 1, 0];
+pub(super) const CANDIDATES: &[Register] = &[9, 10, 11, 12, 13, 14, 15, 8, 7, 6, 5, 4, 3, 2, 1, 0];
 /// What stubs use, besides the link register.
 pub(super) const PREFERENCE: Preference = Preference {
     free: CANDIDATES,

@@ -14,10 +14,10 @@ use hodo_isa::aarch64::regs::{BETWEEN, FLAGS, PLATFORM, general};
 use hodo_isa::aarch64::text;
 use hodo_isa::effects::{Flow, How};
 
-const BASE: u64 = 0x20_0000_0000;
-const AGENT: u64 = BASE - 0x1000;
+pub(super) const BASE: u64 = 0x20_0000_0000;
+pub(super) const AGENT: u64 = BASE - 0x1000;
 
-fn layout() -> Layout {
+pub(super) fn layout() -> Layout {
     Layout {
         cursor: 0,
         limit: 8,
@@ -68,7 +68,7 @@ fn records() -> Records {
     }
 }
 
-fn runtime(agent: u64) -> Runtime {
+pub(super) fn runtime(agent: u64) -> Runtime {
     Runtime {
         epoch: agent,
         chunk: agent,
@@ -393,7 +393,7 @@ fn variant(number: u32) -> Records {
 }
 
 /// All variants, with several sets of free registers.
-fn variants() -> impl Iterator<Item = Records> {
+pub(super) fn variants() -> impl Iterator<Item = Records> {
     let sets = [0, 1 << 15, 3 << 12, 7 << 12, MANY];
     let signings = [Signing::None, Signing::A, Signing::B];
     let free = sets.into_iter().flat_map(move |a| sets.map(|b| (a, b)));

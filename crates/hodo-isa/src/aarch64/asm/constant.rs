@@ -95,6 +95,35 @@ pub(super) fn moves(rd: u8, number: u64) -> Moves {
     fewer.unwrap_or_else(|| four(rd, number))
 }
 
+/// How a number of 32 bits gets into a register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Halves {
+    /// The lower half, into zeros.
+    Lower,
+    /// The upper half, into zeros; then the lower one.
+    Both,
+    /// In another way.
+    Other,
+}
+
+impl Halves {
+    /// How the assembler does it.
+    #[must_use]
+    pub fn of(number: u32) -> Self {
+        let (low, high) = (number as u16, (number >> 16) as u16);
+        let first = |bits, part| move_wide(WIDE | MOVZ, 0, bits, part);
+        match *moves(0, number.into()).words() {
+            [only] if only == first(low, 0) => Self::Lower,
+            [upper, lower]
+                if upper == first(high, 1) && lower == move_wide(WIDE | MOVK, 0, low, 0) =>
+            {
+                Self::Both
+            }
+            _ => Self::Other,
+        }
+    }
+}
+
 /// Four instructions, one for each part, whatever the number is.
 pub(super) fn four(rd: u8, number: u64) -> Moves {
     let first = Moves::one(move_wide(WIDE | MOVZ, rd, part(number, 0), 0));
