@@ -105,6 +105,25 @@ fn read_first(path: &str, key: &str) -> Option<String> {
         .find_map(|line| line.strip_prefix(key).map(str::to_owned))
 }
 
+/// What `/proc/cpuinfo` says of the first processor: its name. RISC-V gives the make, or at least the extensions;
+/// AArch64 gives numbers (MIDR_EL1).
+fn processor(cpuinfo: &str) -> Option<String> {
+    let get = |key: &str| {
+        let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+        lines.find_map(|(name, value)| (name.trim() == key).then(|| value.trim()))
+    };
+    let named = ["model name", "uarch", "isa"].into_iter().find_map(get);
+    named.map(str::to_owned).or_else(|| {
+        let (maker, part) = (get("CPU implementer")?, get("CPU part")?);
+        let revision = get("CPU variant").zip(get("CPU revision"));
+        let revision = revision.map_or_else(String::new, |(variant, patch)| {
+            let variant = variant.trim_start_matches("0x");
+            format!(", r{variant}p{patch}")
+        });
+        Some(format!("implementer {maker}, part {part}{revision}"))
+    })
+}
+
 fn host() -> Value {
     let text = |path| {
         fs::read_to_string(path)
@@ -123,13 +142,10 @@ fn host() -> Value {
         .collect();
     // SAFETY: sysconf only returns a number.
     let cpus = |name| unsafe { libc::sysconf(name) };
-    // RISC-V gives the make, or at least the extensions.
-    let mut keys = ["model name", "uarch", "isa"].iter();
-    let cpu = keys.find_map(|key| read_first("/proc/cpuinfo", key));
     json!({
         "os": format!("{} {}", text("/proc/sys/kernel/ostype"), text("/proc/sys/kernel/osrelease")),
         "hostname": text("/proc/sys/kernel/hostname"),
-        "cpu": cpu.map(|s| s.trim_start_matches([' ', '\t', ':']).to_owned()),
+        "cpu": processor(&text("/proc/cpuinfo")),
         "cpus_online": cpus(libc::_SC_NPROCESSORS_ONLN),
         "cpus_possible": cpus(libc::_SC_NPROCESSORS_CONF),
         "distro": read_first("/etc/os-release", "PRETTY_NAME=").map(|s| s.trim_matches('"').to_owned()),
@@ -584,5 +600,23 @@ impl hodo_probe_compile::Log for Session {
 
     fn warn(&mut self, text: &str) {
         warn_user!("hodo: {text}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::processor;
+
+    #[test]
+    fn processors_have_a_name_or_numbers() {
+        let named = "processor\t: 0\nmodel\t\t: 17\nmodel name\t: A B 3: C\n\nmodel name\t: D\n";
+        assert_eq!(processor(named).as_deref(), Some("A B 3: C"));
+        let extensions = "hart\t: 0\nisa\t\t: rv64imafdc\nmmu\t\t: sv57\n";
+        assert_eq!(processor(extensions).as_deref(), Some("rv64imafdc"));
+        let numbers = "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\n\
+             CPU part\t: 0xd0c\nCPU revision\t: 1\n";
+        let expected = "implementer 0x41, part 0xd0c, r3p1";
+        assert_eq!(processor(numbers).as_deref(), Some(expected));
+        assert_eq!(processor("processor\t: 0\n"), None);
     }
 }
