@@ -7,7 +7,7 @@ mod registers;
 
 use std::collections::{HashMap, HashSet};
 
-use hodo_isa::code::{Flow, Step};
+use hodo_isa::code::{Convention, Flow, Step};
 use hodo_isa::liveness::{self, Graph, Leads, Passes};
 
 use crate::bits::Bits;
@@ -62,6 +62,19 @@ pub(crate) struct Summary {
     jumps: bool,
     /// The registers that it overwrites, also in the view of compilers: no caller expects a value in them.
     clobbers: u32,
+}
+
+impl Summary {
+    /// Returns the registers that are still needed when it returns. `all`: what code that is not known may use.
+    fn returned(&self, convention: &Convention, all: u32) -> u32 {
+        // It saves what is no argument because its callers expect it back, as those of LLVM's `preserve_most` and of
+        // the dynamic linker's functions for TLS descriptors do.
+        let saved = match self.entry & all == all {
+            true => 0,
+            false => self.entry & !convention.entry,
+        };
+        convention.returned(self.clobbers & !saved)
+    }
 }
 
 impl<'s> Live<'s> {
@@ -169,8 +182,9 @@ impl<'s> Live<'s> {
         match (&self.known, isa.convention()) {
             (Known::Registers(summaries), Some(convention)) => {
                 let asked = self.asked.get(&piece).copied();
+                let all = isa.state();
                 let returned =
-                    asked.unwrap_or_else(|| convention.returned(summaries.pieces[piece].clobbers));
+                    asked.unwrap_or_else(|| summaries.pieces[piece].returned(&convention, all));
                 isa.usable(!(returned | self.keep)) & !isa.link()
             }
             _ => 0,

@@ -31,6 +31,34 @@ fn data_that_leads_into_instructions_is_no_table() {
     }
 }
 
+/// Stubs must leave alone what callers expect to be unchanged, although some path through the function changes it.
+#[test]
+fn registers_of_private_conventions_are_not_free() {
+    let flags = ["-nostdlib", "-shared"];
+    let compiler = "aarch64-linux-gnu-gcc";
+    let Some(path) = compile_with(compiler, "private", "private_aarch64.s", &flags) else {
+        return;
+    };
+    let bytes = std::fs::read(&path).expect("a library");
+    let plan = plan(&path, &bytes, &PlanOptions::default()).expect("a plan");
+    let site = |name: &str| {
+        let function = plan.functions.iter().find(|f| f.name == name);
+        let function = function.unwrap_or_else(|| panic!("no {name}"));
+        let site = function.outcome.as_ref();
+        site.unwrap_or_else(|reason| panic!("{name}: {reason}"))
+    };
+    let bits = |numbers: &[u32]| numbers.iter().fold(0, |all, number| all | 1 << number);
+    let (known, saved) = (bits(&[9, 13]), bits(&[9, 10]));
+    for (name, expected) in [("private", known), ("saves", saved)] {
+        let site = site(name);
+        assert_eq!(site.free & expected, 0, "{name}");
+        assert_eq!(site.free_after & expected, 0, "{name}");
+        assert!(site.free != 0 && site.free_after != 0, "{name}");
+    }
+    // This one follows the convention.
+    assert_ne!(site("ends").free_after & known, 0);
+}
+
 #[test]
 fn distances_before_other_data_are_a_table() {
     let Some(bytes) = library("table") else {

@@ -23,7 +23,7 @@ pub(super) fn expected(
 ) -> Vec<u32> {
     let least = convention.returned(convention.volatile);
     let most: Vec<u32> = (summaries.pieces.iter())
-        .map(|summary| convention.returned(summary.clobbers))
+        .map(|summary| summary.returned(convention, survey.image.isa.state()))
         .collect();
     let mut found = vec![least; survey.pieces.len()];
     let mut open: VecDeque<usize> = (0..found.len()).collect();

@@ -518,15 +518,14 @@ impl<'a> Surroundings<'a> {
             after,
         } = *self;
         let all = survey.image.isa.state();
-        let (clobbers, jumps) = own.map_or((0, false), |own| {
-            let Summary {
-                clobbers, jumps, ..
-            } = summaries.pieces[own];
-            (clobbers, jumps)
-        });
+        let own_summary = own.map(|own| &summaries.pieces[own]);
+        let jumps = own_summary.is_some_and(|own| own.jumps);
         let returned = match after {
             UsedAfter::Nothing => 0,
-            UsedAfter::Callers => convention.returned(clobbers),
+            UsedAfter::Callers => own_summary.map_or_else(
+                || convention.returned(0),
+                |own| own.returned(&convention, all),
+            ),
             UsedAfter::These(registers) => registers,
         };
         // The callee returns to where this function would return.
