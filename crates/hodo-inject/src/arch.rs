@@ -36,6 +36,33 @@ const FAR: Reach = Reach {
     island: 512 << 20,
 };
 
+/// Where things are in the data that a function like `swapcontext` saves, as numbers of words from some place in it.
+#[derive(Debug, Clone, Copy)]
+pub struct Saved {
+    /// The return addresses to the caller.
+    pub back: &'static [usize],
+    /// The stack pointer.
+    pub sp: usize,
+    /// How many bytes that is above S.
+    pub above: u64,
+    /// Two words that are equal in such data.
+    pub equal: Option<(usize, usize)>,
+}
+
+impl Saved {
+    /// How many words it takes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let others = self.equal.map_or(0, |(one, other)| one.max(other));
+        let last = self
+            .back
+            .iter()
+            .copied()
+            .fold(self.sp.max(others), usize::max);
+        last + 1
+    }
+}
+
 /// Where signal handlers tell the kernel the address to which they return.
 #[derive(Debug, Clone, Copy)]
 pub struct Restorer {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use anyhow::Result;
 use hodo_trace::format::SHADOW_DISTANCE;
 
-use crate::arch::{RETURNS_BELOW, SAVED_ABOVE, SAVED_BACK, SAVED_SP, STUB_FRAME, STUB_LOWER};
+use crate::arch::{RETURNS_BELOW, SAVED, STUB_FRAME, STUB_LOWER, Saved};
 use hodo_abi::Span;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::{frame, is_frame, size_of_frame, unsigned, untagged};
@@ -418,8 +418,8 @@ pub fn restore_contexts(
     use std::os::unix::fs::FileExt;
     const STEP: u64 = 256;
     let pagemap = std::fs::File::open(format!("/proc/{pid}/pagemap"))?;
-    let last = SAVED_BACK.iter().copied().fold(SAVED_SP, usize::max);
-    let mut buffer = vec![0; (STEP * PAGE) as usize + 64];
+    let longest = SAVED.iter().map(Saved::len).fold(0, usize::max) as u64 * 8;
+    let mut buffer = vec![0; (STEP * PAGE + longest) as usize];
     for mapping in maps.iter().filter(|m| m.writable) {
         let mut start = mapping.start;
         while start < mapping.end {
@@ -428,22 +428,29 @@ pub fn restore_contexts(
             pagemap.read_exact_at(&mut entries, start / PAGE * 8)?;
             let is_used = |entry: &[u8]| entry[7] >> 6 != 0;
             // The last context may extend beyond the buffer's end.
-            let bytes = &mut buffer[..(size + 64).min(mapping.end - start) as usize];
+            let bytes = &mut buffer[..(size + longest).min(mapping.end - start) as usize];
             if entries.chunks_exact(8).any(is_used) && memory.read(TargetAddr(start), bytes).is_ok()
             {
                 let word = |index: usize| word(bytes, index * 8).unwrap_or_default();
-                let backs = bytes[SAVED_BACK[0] * 8..].chunks_exact(8);
-                for (at, back) in backs.take(size as usize / 8).enumerate() {
-                    if !holds(u64::from_le_bytes(back.try_into().unwrap_or_default())) {
+                let places =
+                    (0..size as usize / 8).flat_map(|at| SAVED.iter().map(move |of| (at, of)));
+                for (at, saved) in places {
+                    let back = word(at + saved.back[0]);
+                    if !holds(back) || at + saved.len() > bytes.len() / 8 {
                         continue;
                     }
-                    let real = returns.is_return(word(at + SAVED_BACK[0])).and_then(|_| {
-                        shadow(memory, word(at + SAVED_SP).wrapping_sub(SAVED_ABOVE))
+                    let is_other =
+                        |(one, other): (usize, usize)| word(at + one) != word(at + other);
+                    if saved.equal.is_some_and(is_other) {
+                        continue;
+                    }
+                    let real = returns.is_return(back).and_then(|_| {
+                        shadow(memory, word(at + saved.sp).wrapping_sub(saved.above))
                     });
-                    let Some(real) = real.filter(|_| at + last < bytes.len() / 8) else {
+                    let Some(real) = real else {
                         continue;
                     };
-                    for &back in SAVED_BACK {
+                    for &back in saved.back {
                         let at = start + (at + back) as u64 * 8;
                         memory.write(TargetAddr(at), &real.to_le_bytes())?;
                     }

@@ -53,7 +53,6 @@ fn registers_of_private_conventions_are_not_free() {
         let site = site(name);
         assert_eq!(site.free & expected, 0, "{name}");
         assert_eq!(site.free_after & expected, 0, "{name}");
-        assert!(site.free != 0 && site.free_after != 0, "{name}");
     }
     // This one follows the convention.
     assert_ne!(site("ends").free_after & known, 0);

@@ -2,7 +2,7 @@
 
 mod prologue;
 
-use super::Reach;
+use super::{Reach, Saved};
 use hodo_abi::Isa;
 use hodo_codegen::aarch64::patch::REACH;
 use hodo_isa::aarch64::decode::Insn;
@@ -55,13 +55,22 @@ pub fn ledger_at(_linker: Option<u64>) -> [u64; 6] {
 /// and the first thread-local variable (`GAP_ABOVE_TP`), and uses what is below.
 pub const FREE_WORD_IN_MUSL: bool = true;
 
-/// Word offsets in the data that `getcontext` and `swapcontext` save: where the return address to the caller is, and
-/// the stack pointer, which is this many bytes above S.
-pub const SAVED_BACK: &[usize] = &[0, 2];
-
-pub const SAVED_SP: usize = 1;
-
-pub const SAVED_ABOVE: u64 = 0;
+/// What `getcontext` and `swapcontext` save. From version 2.41 on, glibc's `swapcontext` puts the return address in the
+/// place of `x1`. Where it belongs, and in that of the program counter, there is an address in this function.
+pub const SAVED: &[Saved] = &[
+    Saved {
+        back: &[0, 2],
+        sp: 1,
+        above: 0,
+        equal: None,
+    },
+    Saved {
+        back: &[0],
+        sp: 30,
+        above: 0,
+        equal: Some((29, 31)),
+    },
+];
 
 /// A thread's registers, for walking its frames.
 pub fn for_unwinders(regs: &Regs) -> Option<Registers> {

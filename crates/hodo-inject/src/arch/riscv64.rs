@@ -2,7 +2,7 @@
 
 mod prologue;
 
-use super::Reach;
+use super::{Reach, Saved};
 use hodo_abi::Isa;
 use hodo_ptrace::{Memory, Regs};
 use hodo_symbols::Registers;
@@ -49,13 +49,13 @@ pub fn ledger_at(_linker: Option<u64>) -> [u64; 6] {
     ]
 }
 
-/// Word offsets in the data that `getcontext` and `swapcontext` save: where the return address to the caller is, and
-/// the stack pointer, which is this many bytes above S.
-pub const SAVED_BACK: &[usize] = &[0, 1];
-
-pub const SAVED_SP: usize = 2;
-
-pub const SAVED_ABOVE: u64 = 0;
+/// What `getcontext` and `swapcontext` save.
+pub const SAVED: &[Saved] = &[Saved {
+    back: &[0, 1],
+    sp: 2,
+    above: 0,
+    equal: None,
+}];
 
 /// A thread's registers, for walking its frames.
 pub fn for_unwinders(regs: &Regs) -> Option<Registers> {

@@ -1,6 +1,6 @@
 //! x86-64, with Linux's conventions for it.
 
-use super::{Reach, Restorer};
+use super::{Reach, Restorer, Saved};
 use anyhow::Result;
 use hodo_abi::Isa;
 use hodo_codegen::x86_64::clock;
@@ -140,13 +140,13 @@ pub fn for_unwinders(regs: &Regs) -> Option<Registers> {
 /// How far above S the stack pointer is when a function has returned.
 pub const CFA_ABOVE: u64 = 8;
 
-/// Word offsets in the data that `getcontext` and `swapcontext` save: where the return address to the caller is, and
-/// the stack pointer, which is this many bytes above S.
-pub const SAVED_BACK: &[usize] = &[1];
-
-pub const SAVED_SP: usize = 0;
-
-pub const SAVED_ABOVE: u64 = 8;
+/// What `getcontext` and `swapcontext` save.
+pub const SAVED: &[Saved] = &[Saved {
+    back: &[1],
+    sp: 0,
+    above: 8,
+    equal: None,
+}];
 
 /// The maximum of this distance.
 pub const RETURNS_BELOW: u64 = 0;
