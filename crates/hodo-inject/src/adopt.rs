@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::arch::WAIT;
 use crate::ledger::{Entry, Found, Patched};
+use crate::site_writer::holding_place;
 use crate::space::Space;
 use crate::space::keys::Keys;
 use hodo_module::Image;
@@ -129,7 +130,8 @@ fn held(pid: i32, memory: &Memory, maps: &[Mapping], space: &mut Space) {
         Some((image, bias))
     };
     let mut held = Vec::new();
-    for &at in space.written().unwinding() {
+    for &start in space.written().unwinding() {
+        let at = holding_place(memory, start);
         let mut code = WAIT.map(|_| 0);
         if memory.read(TargetAddr(at), &mut code).is_err() || code != WAIT {
             continue;

@@ -15,6 +15,7 @@ use crate::arch::WAIT;
 use crate::ledger::Entry;
 use crate::linker;
 use crate::space::Space;
+use hodo_isa::NATIVE;
 
 /// The size of a page. The sites of neighboring pages are written together: a write costs little more than the pages
 /// that it copies.
@@ -188,11 +189,22 @@ pub fn remove_hooks(memory: &Memory, space: &Space) -> Result<()> {
     Ok(())
 }
 
+/// Returns where threads that call a function at `start` can be made to wait: at its start, or after the instruction that
+/// calls must find there.
+pub(crate) fn holding_place(memory: &Memory, start: u64) -> u64 {
+    let mut code = [0; 4];
+    match memory.read(TargetAddr(start), &mut code) {
+        Ok(()) if NATIVE.must_land(&code) => start + NATIVE.landing(&code),
+        _ => start,
+    }
+}
+
 /// Makes the stopped threads of a process wait where the unwinding of exceptions begins. Skips a place if a thread is
 /// in the middle of its instructions; threads are at `places`.
 pub fn hold(memory: &Memory, space: &mut Space, places: &[u64]) {
     let mut held = Vec::new();
-    for &at in space.written().unwinding() {
+    for &start in space.written().unwinding() {
+        let at = holding_place(memory, start);
         let mut code = WAIT.map(|_| 0);
         let end = at + code.len() as u64;
         let is_hook =

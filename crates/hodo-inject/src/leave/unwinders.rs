@@ -43,10 +43,14 @@ impl<'a> Unwinders<'a> {
             words.chain(once(pc)).collect()
         };
         // An unwinder at its first instruction has not begun; that address is never a return address.
+        let written = self.space.written();
+        let begins = |word: u64| {
+            let mut held = written.held().iter();
+            written.unwinding().contains(&word) || held.any(|&(at, _)| at == word)
+        };
         let unwinding = |word: u64| {
             let mut ranges = self.ranges.iter();
-            ranges.any(|range| range.contains(&word))
-                && !self.space.written().unwinding().contains(&word)
+            ranges.any(|range| range.contains(&word)) && !begins(word)
         };
         top(calls).into_iter().any(unwinding)
             && top(words).into_iter().any(|word| self.space.holds(word))
