@@ -23,7 +23,7 @@ int main(void) {
             kill(getpid(), SIGUSR1);
     for (volatile int i = 0; i < 3; i++)
         if (!sigsetjmp(place, 1)) {
-            struct itimerval soon = {{0, 0}, {0, 10000}};
+            struct itimerval soon = {{0, 0}, {0, 100000}};
             setitimer(ITIMER_REAL, &soon, 0);
             if (read(ends[0], &byte, 1) < 0)
                 return 2;

@@ -16,7 +16,7 @@ use hodo_ptrace::Call;
 use hodo_ptrace::Stopped;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::counter;
-use hodo_ptrace::arch::frame;
+use hodo_ptrace::arch::{frame, interrupted_result};
 use hodo_ptrace::stops;
 
 /// After this many system calls above a handler's frame, we assume that the handler was left by `longjmp`.
@@ -182,8 +182,11 @@ impl Tracer<'_> {
         if is_caught {
             thread.calls.handlers.push(regs.sp());
             thread.calls.above = 0;
-            let interrupted = regs.system_call().map(|_| (regs.call().0, regs.result()));
-            return Ok(interrupted);
+            if regs.system_call().is_none() {
+                return Ok(None);
+            }
+            let result = interrupted_result(stopped, &regs)?;
+            return Ok(Some((regs.call().0, result)));
         }
         if ends_process(signal)
             && !is_in(tid, "SigIgn:", signal)
@@ -192,7 +195,8 @@ impl Tracer<'_> {
             && let (Some(events), Some(number)) = (self.modules.probes.syscall_events(), thread.tcb)
         {
             let time = if self.recording.timed { counter() } else { 0 };
-            let payload = [u64::MAX << 32, regs.result().cast_unsigned()];
+            let result = interrupted_result(stopped, &regs)?;
+            let payload = [u64::MAX << 32, result.cast_unsigned()];
             self.session
                 .events
                 .append(number, (events.ids.1, time), &payload);

@@ -70,6 +70,27 @@ const FOR_HANDLERS: [i64; 9] = [
     libc::SYS_waitid,
 ];
 
+/// Returns whether a thread with these registers is at an instruction that makes a system call.
+fn is_at_call(thread: Stopped, regs: &Regs) -> Result<bool> {
+    let mut bytes = SYSTEM_CALL;
+    // What cannot be read is no call.
+    let read = thread.memory()?.read(TargetAddr(regs.pc()), &mut bytes);
+    Ok(read.is_ok() && bytes == SYSTEM_CALL)
+}
+
+/// Returns the result of the system call in which a signal comes to a thread with these registers. The kernel has moved
+/// the thread back if the call is to be made again, and the register of the result has the first argument. Then this is
+/// what the kernel has most probably returned to itself.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn interrupted_result(thread: Stopped, regs: &Regs) -> Result<i64> {
+    Ok(match is_at_call(thread, regs)? {
+        true => -regs.system_call().and_then(restarts).unwrap_or(ERESTARTSYS),
+        false => regs.result(),
+    })
+}
+
 /// Registers with which a thread that was stopped in a system call, and has made others, comes out of the kernel as if
 /// it were that call. `saved` are its own. Another number: what the last one of the others is to have as its first
 /// argument.
@@ -80,12 +101,7 @@ const FOR_HANDLERS: [i64; 9] = [
 /// If the thread is gone.
 pub fn broken_off(thread: Stopped, saved: &Regs) -> Result<(Regs, Option<u64>)> {
     let code = saved.system_call().and_then(restarts);
-    let mut bytes = SYSTEM_CALL;
-    let begins = code.is_some() && {
-        // What cannot be read is no call.
-        let read = thread.memory()?.read(TargetAddr(saved.pc()), &mut bytes);
-        read.is_ok() && bytes == SYSTEM_CALL
-    };
+    let begins = code.is_some() && is_at_call(thread, saved)?;
     let Some(code) = code.filter(|_| begins) else {
         return Ok((*saved, None));
     };

@@ -46,3 +46,11 @@ pub fn call_again(thread: Stopped, mut regs: Regs, _argument: Option<u64>) -> Re
 pub fn broken_off(_thread: Stopped, saved: &Regs) -> Result<(Regs, Option<u64>)> {
     Ok((*saved, None))
 }
+
+/// Returns the result of the system call in which a signal comes to a thread with these registers.
+///
+/// # Errors
+/// Never, here.
+pub fn interrupted_result(_thread: Stopped, regs: &Regs) -> Result<i64> {
+    Ok(regs.result())
+}
