@@ -589,6 +589,11 @@ fn switching(random: &mut Random, distance: u64) -> usize {
             // Coroutines that are left have frames.
             0 | 1 if !frames.is_empty() => {
                 feed(RecordKind::Entry, SWITCH, *next);
+                // It may call functions before it switches.
+                for _ in 0..random.below(3) {
+                    feed(RecordKind::Entry, SWITCH - 1, *next);
+                    feed(RecordKind::Exit, SWITCH - 1, *next);
+                }
                 now = (now + 1 + random.below(4) as usize) % 5;
                 continue;
             }

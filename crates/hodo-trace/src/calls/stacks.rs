@@ -18,6 +18,9 @@ pub(super) struct Stacks {
     unseen: bool,
     /// If nothing has shown yet whether the last function known to switch has switched: the stack pointer at its entry.
     switching: Option<u64>,
+    /// If such a function has called another one first, which has not returned: that stack pointer, and how many frames
+    /// were open. glibc's `setcontext` does so on AArch64.
+    calling: Option<(u64, usize)>,
     /// Exits that may belong to several stacks, and what came after them but does not say where it is.
     held: Vec<Record>,
     /// In the order in which they were left. As long as the thread has shown no switch, they were perhaps unwound.
@@ -216,7 +219,13 @@ impl Calls {
         let stacks = &self.stacks;
         let is_outer = stacks.seams.iter().any(|&at| closes(&self.frames[at - 1]));
         if stacks.held.is_empty() && !is_outer && !stacks.innermost.contains_key(&(id, sp)) {
-            self.stacks.switching = None;
+            let last = self.frames.len().saturating_sub(1);
+            let calling = stacks.calling.filter(|&(_, open)| open <= last);
+            let is_back =
+                |&(_, open): &(u64, usize)| open == last && self.frames.last().is_some_and(closes);
+            // Still nothing shows whether it has switched.
+            self.stacks.switching = calling.filter(is_back).map(|(left, _)| left);
+            self.stacks.calling = calling.filter(|&(_, open)| open != last);
             return true;
         }
         // What an unwinding has left does not return.
@@ -269,6 +278,8 @@ impl Calls {
         // After a switch, this is a signal handler, or nothing was switched.
         let near = switched.filter(|&left| left != 0).unwrap_or(top);
         if is_called_at(near, stack) {
+            let calling = switched.map(|left| (left, self.frames.len()));
+            self.stacks.calling = calling.or(self.stacks.calling);
             return;
         }
         let size = match self.stacks.unseen {
@@ -415,6 +426,7 @@ impl Calls {
         time: u64,
         step: &mut dyn FnMut(CallStep),
     ) {
+        self.stacks.calling = None;
         // Nothing on the next stack is the landing of an unwinding on this one.
         (self.unwinding, self.since, self.jumped) = (false, None, None);
         self.keep(from, left, true);
