@@ -2,7 +2,8 @@
 # Runs tests for RISC-V and AArch64 in qemu's user mode emulator: those of static keys (hodo-keys), of the crate below
 # them (hodo-sys), of instructions (hodo-isa), and of function tracing (hodo-ftrace). For RISC-V, it also runs those of
 # all other crates that work there. Then scripts/linux.sh runs, in qemu's system emulator, those that need a real
-# kernel: for AArch64 those of stopped threads (hodo-ptrace). Static keys for RISC-V run there only, if it can be had.
+# kernel: those of stopped threads (hodo-ptrace), and some of whole programs (hodo-tests). Static keys for RISC-V run
+# there only, if it can be had.
 # Installs what is missing, if it may.
 # Whatever cannot be installed is reported with the reason, and does not count as a failure. If rustup cannot add a
 # target, or HODO_RUST=debian is set, Debian's Rust is used (scripts/debian-rust.sh).
@@ -71,8 +72,8 @@ left_out=(
     "hodo-tests, all but those named in scripts/cross.sh: minutes each in the emulated machine"
 )
 
-# Whole-program tests that run in a real Linux for RISC-V: the directory in crates/hodo-tests/tests, the file there, and
-# the names of its tests. Without names, all of them run.
+# Whole-program tests that run in a real Linux for RISC-V and AArch64: the directory in crates/hodo-tests/tests, the
+# file there, and the names of its tests. Without names, all of them run.
 whole_programs=(
     "record filters calls_of_a_limited_depth everything_without_options"
     "record processes cancelled_threads"
@@ -88,6 +89,9 @@ whole_programs=(
     "probes armed"
     "probes after"
 )
+
+# shellcheck disable=SC2207
+whole_tests=($(printf '%s\n' "${whole_programs[@]%% *}" | sort -u | sed s:^:hodo-tests/:))
 
 # The groups and tests that failed twice, and those that failed once.
 failed=()
@@ -245,7 +249,8 @@ run() {
     case "$arch" in
     riscv64) all=("${riscv64[@]}") ;;
     aarch64)
-        all+=("${aarch64_instructions[@]}" "${aarch64_agent[@]}" "${stubs[@]}" "${aarch64_stopped_threads[@]}" "${aarch64_probes[@]}")
+        all+=("${aarch64_instructions[@]}" "${aarch64_agent[@]}" "${stubs[@]}" "${aarch64_stopped_threads[@]}"
+            "${aarch64_probes[@]}" "${whole_tests[@]}")
         ;;
     esac
     group "$arch, lints" lint "$arch" "$triple" "$@"
@@ -305,7 +310,7 @@ run() {
 
 # Runs the tests that need a kernel in the machine for AArch64.
 aarch64_machine() {
-    local linux=("$PWD/scripts/linux.sh" aarch64) why
+    local triple=aarch64-unknown-linux-gnu linux=("$PWD/scripts/linux.sh" aarch64) why
     why="$("${linux[@]}" missing)"
     if [ -n "$why" ]; then
         not_run aarch64 "in a real Linux: $why"
@@ -317,6 +322,11 @@ aarch64_machine() {
         -- env HODO_VM_TIMEOUT=900 "${linux[@]}" run -- "$@"
     tests "aarch64, in a real Linux: the agent" "${aarch64_agent[@]}" -- env HODO_VM_TIMEOUT=900 "${linux[@]}" run -- "$@"
     "${linux[@]}" stop
+    if [ $# = 0 ]; then
+        HODO_VM_SMP=1 "${linux[@]}" start || { failed+=("aarch64, in a real Linux: it does not start again"); return 0; }
+        whole aarch64 "$triple" "${whole_programs[@]}"
+        "${linux[@]}" stop
+    fi
     trap - EXIT
 }
 
@@ -363,7 +373,13 @@ machine() {
     # same moment.
     HODO_VM_SMP=1 "${linux[@]}" start || { failed+=("riscv64, in a real Linux: it does not start"); return 0; }
     tests "riscv64, in a real Linux: static keys" "${static_keys[@]}" "${spans[@]}" "${inside[@]}" "$@"
-    [ $# -gt 0 ] || whole
+    if [ $# = 0 ]; then
+        whole riscv64 "$triple" "${whole_programs[@]}"
+        # These are programs of this machine, with the features that all others have.
+        group "riscv64, in a real Linux: a probe on every instruction, and programs as they are alone" \
+            env HODO_RISCV64="$target/$triple/debug/hodo" HODO_RISCV64_OPTIMIZED=1 HODO_VM_TIMEOUT=900 \
+            cargo test --quiet --workspace --test riscv64
+    fi
     "${linux[@]}" stop
     "${linux[@]}" start || { failed+=("riscv64, in a real Linux: it does not start again"); return 0; }
     tests "riscv64, in a real Linux: what is done with stopped threads" "${stopped_threads[@]}" "${inside[@]}" "$@"
@@ -372,40 +388,37 @@ machine() {
     trap - EXIT
 }
 
-# Runs the whole-program tests with these names in the machine that was started for `machine`.
+# Runs whole-program tests in the machine that was started for an architecture: its name, Rust's name of the target, and
+# lines as in `whole_programs`.
 whole() {
-    local hodo="$target/$triple/debug/hodo" test names=() line words tool tools=target/riscv64-linux/tools
+    local arch="$1" triple="$2" test names=() line words tool tools="target/$1-linux/tools"
+    shift 2
     # Compilers are slow there, so the programs are built here.
     mkdir -p "$tools"
     for tool in gcc g++; do
-        ! command -v "riscv64-linux-gnu-$tool" >/dev/null || ln -sf "$(command -v "riscv64-linux-gnu-$tool")" "$tools/$tool"
+        ! command -v "$arch-linux-gnu-$tool" >/dev/null || ln -sf "$(command -v "$arch-linux-gnu-$tool")" "$tools/$tool"
     done
-    for line in "${whole_programs[@]}"; do
+    for line in "$@"; do
         read -ra words <<<"$line"
         test="hodo-tests/${words[0]}"
         names=("${words[@]:2}")
         names=("${names[@]/#/${words[1]}::}")
         if [ ${#names[@]} = 0 ]; then names=("${words[1]}::"); else names+=(--exact); fi
-        tell_skipped "riscv64, in a real Linux" "$triple"
+        tell_skipped "$arch, in a real Linux" "$triple"
         # Reports each test as failed, since none can run.
-        run_test "$test" env HODO_TEST_BUILDS=1 PATH="$PWD/$tools:$PATH" qemu-riscv64 -L /usr/riscv64-linux-gnu \
+        run_test "$test" env HODO_TEST_BUILDS=1 PATH="$PWD/$tools:$PATH" "qemu-$arch" -L "/usr/$arch-linux-gnu" \
             -- "${names[@]}" >/dev/null 2>&1 || true
         rm -f "$target/$triple/tmp/skipped.txt"
-        tests "riscv64, in a real Linux: whole programs, $line" "$test" \
-            -- env HODO_BIN="$hodo" HODO_VM_TIMEOUT=1800 HODO_TEST_TIMEOUT=400 "${linux[@]}" run -- "${names[@]}"
+        tests "$arch, in a real Linux: whole programs, $line" "$test" \
+            -- env HODO_BIN="$target/$triple/debug/hodo" HODO_VM_TIMEOUT=1800 HODO_TEST_TIMEOUT=400 \
+            "$PWD/scripts/linux.sh" "$arch" run -- "${names[@]}"
     done
-    # These are programs of this machine, with the features that all others have.
-    group "riscv64, in a real Linux: a probe on every instruction, and programs as they are alone" \
-        env HODO_RISCV64="$hodo" HODO_RISCV64_OPTIMIZED=1 HODO_VM_TIMEOUT=900 \
-        cargo test --quiet --workspace --test riscv64
 }
 
 # All that runs for RISC-V, also in the machine. One build makes all of it.
 riscv64=("${static_keys[@]}" "${spans[@]}" "${function_tracing[@]}" "${instructions[@]}" hodo-agent/riscv64_syscalls
-    "${plans[@]}" "${stubs[@]}" "${probes[@]}" hodo-dbi/riscv64_translated hodo-probe-capi/c "${other_crates[@]}" "${stopped_threads[@]}")
-for line in "${whole_programs[@]}"; do
-    riscv64+=("hodo-tests/${line%% *}")
-done
+    "${plans[@]}" "${stubs[@]}" "${probes[@]}" hodo-dbi/riscv64_translated hodo-probe-capi/c "${other_crates[@]}" "${stopped_threads[@]}"
+    "${whole_tests[@]}")
 
 only="${1:-}"
 shift || true

@@ -271,7 +271,8 @@ command_in() {
         for name in $(compgen -e | grep -E '^(HODO_|CARGO|RUST|GLIBC_)'); do
             printf 'export %s=%q\n' "$name" "${!name}"
         done
-        printf 'cd %q 2>/dev/null || cd /\n' "$(pwd -P)"
+        # Commands have no descriptors but those for input, output and errors.
+        printf 'cd %q 2>/dev/null || cd /\nexec 3<&-\n' "$(pwd -P)"
         printf 'exec'
         printf ' %q' "$@"
         echo

@@ -189,8 +189,8 @@ pub fn remove_hooks(memory: &Memory, space: &Space) -> Result<()> {
     Ok(())
 }
 
-/// Returns where threads that call a function at `start` can be made to wait: at its start, or after the instruction that
-/// calls must find there.
+/// Returns where threads that call a function at `start` can be made to wait: at its start, or after the instruction
+/// that calls must find there.
 pub(crate) fn holding_place(memory: &Memory, start: u64) -> u64 {
     let mut code = [0; 4];
     match memory.read(TargetAddr(start), &mut code) {

@@ -28,6 +28,18 @@ __asm__(".text\n"
         "illegal_at: c.unimp\nillegal_next: addi a0, a0, 1\n ret\n .cfi_endproc\n.size illegal, .-illegal\n"
         ".globl divide\n.type divide, @function\ndivide: .cfi_startproc\n"
         "divide_at: divw a0, a0, a1\ndivide_next: ret\n .cfi_endproc\n.size divide, .-divide\n");
+#elif defined(__aarch64__)
+/* Nor here. */
+#define FAULTS_OF_DIVISION 20
+__asm__(".text\n"
+        ".globl load\n.type load, @function\nload: .cfi_startproc\n mov x5, x0\n"
+        "load_at: ldr w0, [x5]\nload_next: add w0, w0, #1\n ret\n .cfi_endproc\n.size load, .-load\n"
+        ".globl illegal\n.type illegal, @function\nillegal: .cfi_startproc\n mov w0, #7\n"
+        "illegal_at: udf #0\nillegal_next: add w0, w0, #1\n ret\n .cfi_endproc\n.size illegal, .-illegal\n"
+        ".globl divide\n.type divide, @function\ndivide: .cfi_startproc\n"
+        // By 0, it gives 0 here, and -1 elsewhere.
+        " cmp w1, #0\n csinv w2, w0, wzr, ne\n csinc w1, w1, wzr, ne\n"
+        "divide_at: sdiv w0, w2, w1\ndivide_next: ret\n .cfi_endproc\n.size divide, .-divide\n");
 #else
 #define FAULTS_OF_DIVISION 0
 __asm__(".text\n"

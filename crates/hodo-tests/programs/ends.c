@@ -31,10 +31,10 @@ __attribute__((noipa)) void end(const char *how) {
     if (!strcmp(how, "trap"))
         __asm__ volatile(BREAKPOINT);
     if (!strcmp(how, "illegal"))
-#if defined(__riscv)
-        __asm__ volatile("unimp"); // a trap is a breakpoint there
-#else
+#if defined(__x86_64__)
         __builtin_trap();
+#else
+        __asm__ volatile(ILLEGAL); // a trap is a breakpoint there
 #endif
     if (!strcmp(how, "thread")) {
         pthread_t thread;

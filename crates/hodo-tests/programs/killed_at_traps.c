@@ -10,6 +10,7 @@
 
 // A jump over `tiny` would lead to `next`, which others call, and no address is within its reach.
 #if defined(__x86_64__)
+#define MEETS "int3"
 __asm__(".text\n"
         ".p2align 4\n"
         ".globl tiny, next\n"
@@ -21,7 +22,22 @@ __asm__(".text\n"
         "lea 2(%rdi), %eax\n"
         "ret\n"
         ".size next, .-next\n");
+#elif defined(__aarch64__)
+#define MEETS "brk #0"
+// A probe on the landing instruction is a breakpoint.
+__asm__(".text\n"
+        ".p2align 4\n"
+        ".globl tiny, next\n"
+        ".type tiny, @function\n"
+        "tiny: hint #34\n" // bti c
+        "ret\n"
+        ".size tiny, .-tiny\n"
+        ".type next, @function\n"
+        "next: add w0, w0, #2\n"
+        "ret\n"
+        ".size next, .-next\n");
 #else
+#define MEETS "ebreak"
 __asm__(".text\n"
         ".p2align 4\n"
         ".option push\n"
@@ -122,11 +138,7 @@ int main(int argc, char **argv) {
     printf("wrong: %d\n", wrong);
     fflush(stdout);
     if (argc > 1 && strcmp(argv[1], "meets") == 0) {
-#if defined(__x86_64__)
-        __asm__ volatile("int3");
-#else
-        __asm__ volatile("ebreak");
-#endif
+        __asm__ volatile(MEETS);
     }
     if (argc > 1 && strcmp(argv[1], "sends") == 0)
         raise(SIGTRAP);

@@ -11,6 +11,9 @@ volatile long a, b, c, d;
 #elif defined __riscv
 #define ADD(word) "ld t0, " word "\n addi t0, t0, 1\n sd t0, " word ", t1\n"
 #define ROUND __asm__ volatile(ADD("a") ADD("b") ADD("c") ADD("d") ::: "memory", "t0", "t1")
+#elif defined __aarch64__
+#define ADD(word) "adrp x10, " word "\n ldr x9, [x10, :lo12:" word "]\n add x9, x9, #1\n str x9, [x10, :lo12:" word "]\n"
+#define ROUND __asm__ volatile(ADD("a") ADD("b") ADD("c") ADD("d") ::: "memory", "x9", "x10")
 #endif
 
 __attribute__((noinline)) void work(void) {

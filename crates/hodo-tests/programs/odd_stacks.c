@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #define SIZE (1ul << 18)
-#ifdef __riscv
+#if defined(__riscv)
 #define DISTANCE 0x2000000840ul
+#elif defined(__aarch64__)
+#define DISTANCE 0x4000000840ul
 #else
 #define DISTANCE 0x40000000840ul
 #endif

@@ -18,8 +18,10 @@ __attribute__((noinline)) double average(const double *values, int n) {
     double sum = 0;
     for (int i = 0; i < n; i++)
         sum += values[i] * values[i] + i;
-#ifdef __riscv
+#if defined(__riscv)
     __asm__ volatile("" : "+f"(sum));
+#elif defined(__aarch64__)
+    __asm__ volatile("" : "+w"(sum));
 #else
     __asm__ volatile("" : "+x"(sum));
 #endif

@@ -26,6 +26,23 @@ early:
 	.cfi_def_cfa_offset 0
 	ret
 	.cfi_endproc
+#elif defined(__aarch64__)
+early:
+	.cfi_startproc
+	sub	x0, x0, #1
+	tbnz	x0, #63, 1f
+	stp	x29, x30, [sp, #-16]!
+	.cfi_def_cfa_offset 16
+	.cfi_offset 29, -16
+	.cfi_offset 30, -8
+	bl	early
+	ldp	x29, x30, [sp], #16
+	.cfi_restore 29
+	.cfi_restore 30
+	.cfi_def_cfa_offset 0
+1:	add	x0, x0, #1
+	ret
+	.cfi_endproc
 #else
 early:
 	.cfi_startproc

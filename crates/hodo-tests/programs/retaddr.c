@@ -61,6 +61,32 @@ __asm__(".pushsection .text\n"
         "  ret\n"
         ".size call_from_frame, . - call_from_frame\n"
         ".popsection");
+#elif defined(__aarch64__)
+__asm__(".pushsection .text\n"
+        ".type call_with_slot, @function\n"
+        "call_with_slot: str x30, [sp, #-16]!\n"
+        "  mov x9, x0\n"
+        "  mov x0, sp\n"
+        "  blr x9\n"
+        "  ldr x30, [sp], #16\n"
+        "  ret\n"
+        ".size call_with_slot, . - call_with_slot\n"
+        ".type call_with_value, @function\n"
+        "call_with_value: mov x9, x0\n"
+        "  mov x0, x30\n"
+        "  br x9\n"
+        ".size call_with_value, . - call_with_value\n"
+        ".type call_from_frame, @function\n"
+        "call_from_frame: sub sp, sp, #32\n"
+        "  str x30, [sp, #24]\n"
+        "  mov x9, x0\n"
+        "  add x0, sp, #24\n"
+        "  blr x9\n"
+        "  ldr x30, [sp, #24]\n"
+        "  add sp, sp, #32\n"
+        "  ret\n"
+        ".size call_from_frame, . - call_from_frame\n"
+        ".popsection");
 #endif
 
 static void *seen;
@@ -143,7 +169,7 @@ __attribute__((noinline)) long hands_frame_on(void *other) {
     return through_frame(__builtin_frame_address(0), other) + 1;
 }
 
-__attribute__((noreturn)) static void away(void) {
+__attribute__((noreturn, used)) static void away(void) {
     printf("away\n");
     fflush(stdout);
     _Exit(7);
@@ -155,6 +181,8 @@ __attribute__((naked, used)) static void landing(void) {
     __asm__("and $-16, %%rsp\n call %P0" : : "i"(away));
 #elif defined(__riscv)
     __asm__("call %0" : : "i"(away));
+#elif defined(__aarch64__)
+    __asm__("bl away");
 #endif
 }
 

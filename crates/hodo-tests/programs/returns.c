@@ -58,6 +58,8 @@ FUNCTION long in_thread(long n) {
 __attribute__((naked, noipa)) long begins_with_a_loop(long n) {
 #if defined(__riscv)
     __asm__("addi a0, a0, -1; addi t0, t0, 1; bgtz a0, begins_with_a_loop; li a0, 1; ret");
+#elif defined(__aarch64__)
+    __asm__("sub x0, x0, #1; add x9, x9, #1; cmp x0, #0; b.gt begins_with_a_loop; mov x0, #1; ret");
 #else
     __asm__("dec %rdi; lea 1(%rax), %rax; jg begins_with_a_loop; ret");
 #endif

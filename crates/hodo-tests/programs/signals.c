@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 // Microseconds between signals: longer than a tracer needs for one, or nothing else would ever run. Machines for RISC-V
-// are slow, emulated ones most of all.
-#if defined(__riscv)
+// and AArch64 may be slow, emulated ones most of all.
+#if !defined(__x86_64__)
 #define EVERY 20000
 #define ROUNDS 200000
 #else
@@ -39,7 +39,7 @@ __attribute__((noipa)) void on_fault(int signal, siginfo_t *info, void *context)
 
 // Steps over the instruction as an emulator would.
 __attribute__((noipa)) void on_illegal(int signal, siginfo_t *info, void *context) {
-    CONTEXT_PC(context) += 2;
+    CONTEXT_PC(context) += ILLEGAL_LENGTH;
     CONTEXT_RESULT(context) = 77;
 }
 
@@ -63,6 +63,8 @@ __attribute__((noipa)) long busy(int rounds) {
 __attribute__((noipa)) int illegal(void) {
 #if defined(__riscv)
     register int result __asm__("a0") = 0;
+#elif defined(__aarch64__)
+    register int result __asm__("x0") = 0;
 #else
     register int result __asm__("rax") = 0;
 #endif

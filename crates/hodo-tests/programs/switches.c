@@ -27,6 +27,17 @@ __asm__(".text\n.globl switch_to\n.type switch_to, @function\nswitch_to:\n"
         "ld s6, 48(sp)\nld s7, 56(sp)\nld s8, 64(sp)\nld s9, 72(sp)\nld s10, 80(sp)\nld s11, 88(sp)\n"
         "ld ra, 104(sp)\naddi sp, sp, 112\nret\n"
         ".size switch_to, . - switch_to\n");
+#elif defined(__aarch64__)
+#define SAVED 12
+__asm__(".text\n.globl switch_to\n.type switch_to, @function\nswitch_to:\n"
+        "sub sp, sp, #112\n"
+        "stp x19, x20, [sp]\nstp x21, x22, [sp, #16]\nstp x23, x24, [sp, #32]\nstp x25, x26, [sp, #48]\n"
+        "stp x27, x28, [sp, #64]\nstr x29, [sp, #80]\nstr x30, [sp, #96]\n"
+        "mov x9, sp\nstr x9, [x0]\nmov sp, x1\n"
+        "ldp x19, x20, [sp]\nldp x21, x22, [sp, #16]\nldp x23, x24, [sp, #32]\nldp x25, x26, [sp, #48]\n"
+        "ldp x27, x28, [sp, #64]\nldr x29, [sp, #80]\nldr x30, [sp, #96]\n"
+        "add sp, sp, #112\nret\n"
+        ".size switch_to, . - switch_to\n");
 #endif
 
 enum { GENERATORS = 3, WORKERS = 3, ROUNDS = 50, SIZE = 64 << 10 };

@@ -1,7 +1,10 @@
 // System calls that cannot have a probe: code that the kernel knows by address, as a restartable sequence.
-#ifdef __riscv
+#if defined(__riscv)
 #define PPID "li a7, 173\n ecall\n"
 #define READ "li a7, 63\n ecall\n"
+#elif defined(__aarch64__)
+#define PPID "mov x8, #173\n svc #0\n"
+#define READ "mov x8, #63\n svc #0\n"
 #else
 #define PPID "mov $110, %eax\n syscall\n"
 #define READ "mov $0, %eax\n syscall\n"

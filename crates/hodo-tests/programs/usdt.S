@@ -20,6 +20,25 @@ step:   nop
         addi    sp, sp, 32
         ret
 #define ARGUMENTS "-4@a0 8@-16(s0) 4@5 -4@4(a1) 2@(a2)"
+#elif defined(__aarch64__)
+        sub     sp, sp, #32
+        str     x29, [sp, #24]
+        mov     w0, #-7
+        mov     x1, #1234
+        str     x1, [sp, #16]
+        add     x29, sp, #32
+        adrp    x1, table
+        add     x1, x1, :lo12:table
+        adrp    x2, wanted
+        add     x2, x2, :lo12:wanted
+        ldrh    w3, [x2]
+        cbz     w3, 1f
+step:   nop
+1:      ldrh    w0, [x2]
+        ldr     x29, [sp, #24]
+        add     sp, sp, #32
+        ret
+#define ARGUMENTS "-4@x0 8@[x29, -16] 4@5 -4@[x1, 4] 2@[x2]"
 #else
         push    %rbp
         mov     %rsp, %rbp

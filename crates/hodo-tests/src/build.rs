@@ -151,8 +151,23 @@ pub(crate) fn only_builds() -> bool {
     std::env::var_os("HODO_TEST_BUILDS").is_some()
 }
 
-/// Rust's name of the other target that programs are built for.
-const RISCV64: &str = "riscv64gc-unknown-linux-gnu";
+/// The other machines that programs are built for, if the tests are for one of them: Rust's name, that of compilers for
+/// C, the name of cargo's variable for the linker, and what tells Rust's compiler of the linker.
+const OTHER: Option<(&str, &str, &str, &str)> = match () {
+    () if cfg!(target_arch = "riscv64") => Some((
+        "riscv64gc-unknown-linux-gnu",
+        "riscv64-linux-gnu",
+        "CARGO_TARGET_RISCV64GC_UNKNOWN_LINUX_GNU_LINKER",
+        "-Clinker=riscv64-linux-gnu-gcc",
+    )),
+    () if cfg!(target_arch = "aarch64") => Some((
+        "aarch64-unknown-linux-gnu",
+        "aarch64-linux-gnu",
+        "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER",
+        "-Clinker=aarch64-linux-gnu-gcc",
+    )),
+    () => None,
+};
 
 /// Says which program a test needs, for scripts that copy it to another machine.
 fn tell(program: PathBuf) -> PathBuf {
@@ -178,17 +193,18 @@ pub fn example(package: &str, name: &str) -> PathBuf {
     let mut command = Command::new(env!("CARGO"));
     command.args(["build", "--quiet", "--package", package, "--example", name]);
     command.arg("--target-dir");
-    if only_builds() && cfg!(target_arch = "riscv64") {
+    if only_builds()
+        && let Some((target_name, gnu, linker, _)) = OTHER
+    {
         // Cargo adds the target's name to the directory.
         command.arg(
             target
                 .parent()
                 .expect("the target directory of all machines"),
         );
-        command.args(["--target", RISCV64]).env(
-            "CARGO_TARGET_RISCV64GC_UNKNOWN_LINUX_GNU_LINKER",
-            "riscv64-linux-gnu-gcc",
-        );
+        command
+            .args(["--target", target_name])
+            .env(linker, format!("{gnu}-gcc"));
     } else {
         command.arg(target);
     }
@@ -229,12 +245,14 @@ fn build_one(source: &str, kind: Kind, flags: &[&str]) -> PathBuf {
 }
 
 /// Options that tell a multi-target compiler which machine the programs are for, if it is not the one it runs on.
-fn for_machine(compiler: &str) -> &'static [&'static str] {
+fn for_machine(compiler: &str) -> Vec<String> {
+    let Some((target, gnu, _, linker)) = OTHER else {
+        return Vec::new();
+    };
     match compiler {
-        _ if cfg!(not(target_arch = "riscv64")) => &[],
-        "rustc" => &["--target", RISCV64, "-Clinker=riscv64-linux-gnu-gcc"],
-        "clang" | "clang++" => &["--target=riscv64-linux-gnu"],
-        _ => &[],
+        "rustc" => vec!["--target".into(), target.into(), linker.into()],
+        "clang" | "clang++" => vec![format!("--target={gnu}")],
+        _ => Vec::new(),
     }
 }
 

@@ -8,33 +8,33 @@ use serde_json::Value;
 use crate::{hodo, temporary};
 
 /// Registers in which a function gets its arguments, as definitions name them.
-pub const ARGUMENTS: [&str; 6] = if cfg!(target_arch = "riscv64") {
-    ["%a0", "%a1", "%a2", "%a3", "%a4", "%a5"]
-} else {
-    ["%di", "%si", "%dx", "%cx", "%r8", "%r9"]
+pub const ARGUMENTS: [&str; 6] = match () {
+    () if cfg!(target_arch = "riscv64") => ["%a0", "%a1", "%a2", "%a3", "%a4", "%a5"],
+    () if cfg!(target_arch = "aarch64") => ["%x0", "%x1", "%x2", "%x3", "%x4", "%x5"],
+    () => ["%di", "%si", "%dx", "%cx", "%r8", "%r9"],
 };
 /// The low bits of some of them, which have their own names where these exist: 8 bits of the second and third, 32 of
 /// the second and fourth, 16 of the fifth.
-pub const PARTS: [&str; 5] = if cfg!(target_arch = "riscv64") {
-    ["%a1", "%a2", "%a1", "%a3", "%a4"]
-} else {
-    ["%sil", "%dl", "%esi", "%ecx", "%r8w"]
+pub const PARTS: [&str; 5] = match () {
+    () if cfg!(target_arch = "riscv64") => ["%a1", "%a2", "%a1", "%a3", "%a4"],
+    () if cfg!(target_arch = "aarch64") => ["%x1", "%x2", "%w1", "%w3", "%x4"],
+    () => ["%sil", "%dl", "%esi", "%ecx", "%r8w"],
 };
 /// The return address at a function's first instruction.
-pub const RETURN_ADDRESS: &str = if cfg!(target_arch = "riscv64") {
-    "%ra"
-} else {
-    "+0(%sp)"
+pub const RETURN_ADDRESS: &str = match () {
+    () if cfg!(target_arch = "riscv64") => "%ra",
+    () if cfg!(target_arch = "aarch64") => "%x30",
+    () => "+0(%sp)",
 };
 /// How many bytes a call pushes onto the stack.
-pub const PUSHED: u64 = if cfg!(target_arch = "riscv64") { 0 } else { 8 };
+pub const PUSHED: u64 = if cfg!(target_arch = "x86_64") { 8 } else { 0 };
 /// Compiler options for unwind tables. Compilers for RISC-V make none for C by default.
 pub const UNWOUND: &[&str] = &["-fasynchronous-unwind-tables"];
 /// The file name of the dynamic linker.
-pub const LINKER: &str = if cfg!(target_arch = "riscv64") {
-    "ld-linux-riscv64-lp64d.so.1"
-} else {
-    "ld-linux-x86-64.so.2"
+pub const LINKER: &str = match () {
+    () if cfg!(target_arch = "riscv64") => "ld-linux-riscv64-lp64d.so.1",
+    () if cfg!(target_arch = "aarch64") => "ld-linux-aarch64.so.1",
+    () => "ld-linux-x86-64.so.2",
 };
 
 /// Runs `hodo probe` with these arguments; it is killed after five minutes, or `HODO_TEST_TIMEOUT` if that is longer.

@@ -38,7 +38,7 @@ fn rounds(program: &str, count: u32, time: &str, options: &[&str]) {
         let report = String::from_utf8_lossy(&output.stderr);
         // An emulated machine is so slow that hodo may not find a moment at which nothing of it is needed. It says so,
         // and the program must go on.
-        if cfg!(target_arch = "riscv64")
+        if cfg!(not(target_arch = "x86_64"))
             && report.contains("; its code is restored, and it runs on\n")
         {
             println!("{program}, round {round}: {report}");

@@ -29,16 +29,19 @@ fn run(command: &mut Command) -> Output {
 fn tracepoints_are_listed_as_usdt_probes_and_with_types() {
     let output = probe_words(&["--usdt", path(program())]);
     let listed = text(&output.stdout);
-    let lines = if cfg!(target_arch = "riscv64") {
-        [
+    let lines = match () {
+        () if cfg!(target_arch = "riscv64") => [
             "  shop:order  4@a0 8@a1 -8@a2\n",
             "  shop:priced  8@a0 -8@a1\n",
-        ]
-    } else {
-        [
+        ],
+        () if cfg!(target_arch = "aarch64") => [
+            "  shop:order  4@x0 8@x1 -8@x2\n",
+            "  shop:priced  8@x0 -8@x1\n",
+        ],
+        () => [
             "  shop:order  4@%edi 8@%rsi -8@%rdx\n",
             "  shop:priced  8@%rdi -8@%rsi\n",
-        ]
+        ],
     };
     for line in lines {
         assert!(listed.contains(line), "{listed}");

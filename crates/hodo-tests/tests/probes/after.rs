@@ -4,19 +4,27 @@ use hodo_tests::probing::{path, probe_words, text};
 use hodo_tests::{Kind, build};
 use serde_json::Value;
 
-const RISCV64: bool = cfg!(target_arch = "riscv64");
+const X86_64: bool = cfg!(target_arch = "x86_64");
 
 /// The distance of an instruction of `steps` from its beginning, by its number.
 fn offset(number: usize) -> u64 {
-    match RISCV64 {
-        true => number as u64 * 4,
-        false => [0, 4, 7, 10, 12][number],
+    match X86_64 {
+        true => [0, 4, 7, 10, 12][number],
+        false => number as u64 * 4,
     }
 }
 
 /// The register of the results of `steps`, and the one that it counts down.
-const SUM: &str = if RISCV64 { "a1" } else { "rax" };
-const COUNTER: &str = if RISCV64 { "a0" } else { "rdi" };
+const SUM: &str = match () {
+    () if X86_64 => "rax",
+    () if cfg!(target_arch = "riscv64") => "a1",
+    () => "x1",
+};
+const COUNTER: &str = match () {
+    () if X86_64 => "rdi",
+    () if cfg!(target_arch = "riscv64") => "a0",
+    () => "x0",
+};
 
 /// What hodo prints as JSON, and what the program prints.
 fn run(options: &[&str], definitions: &[String]) -> (Vec<Value>, String) {
@@ -84,13 +92,32 @@ fn values_are_those_after_the_instruction() {
 #[test]
 fn results_of_system_calls_are_seen() {
     let file = path(&build("after.c", Kind::Pie, &[])).to_owned();
-    let (at, register) = if RISCV64 { (4, "a0") } else { (5, "rax") };
+    let (at, register) = if X86_64 { (5, "rax") } else { (4, COUNTER) };
     let definitions = [format!("p:pid {file}:own_pid+{at} post pid=%{register}")];
     for options in [&[][..], &["--no-optimize"]] {
         let (events, own) = run(options, &definitions);
         let pid = values(&events, "pid", "pid");
         assert_eq!(pid.len(), 1, "{events:?}");
         assert_eq!(own, format!("{0} {0}", pid[0]), "{options:?}");
+    }
+}
+
+/// The program itself checks what they compute.
+#[test]
+fn instructions_of_all_kinds_do_what_they_do_alone() {
+    let file = path(&build("after.c", Kind::Pie, &[])).to_owned();
+    let definitions = [
+        format!("p:before {file}:varied+* count"),
+        format!("p:after {file}:varied+* post count"),
+    ];
+    for options in [&[][..], &["--no-optimize"]] {
+        let (events, _) = run(options, &definitions);
+        let hit = |name: &str| {
+            let named = events.iter().filter(|event| event["name"] == name);
+            named.filter(|event| event["hits"] != 0).count()
+        };
+        let (before, after) = (hit("before"), hit("after"));
+        assert!(before > 12 && after > 6, "{before}, {after}: {events:?}");
     }
 }
 

@@ -53,10 +53,10 @@ fn counts_are_exact() {
 }
 
 /// Registers: the low eight bits of a result with their type, the address of the instruction, and the second result.
-const REGISTERS: [&str; 3] = if cfg!(target_arch = "riscv64") {
-    ["%a0:x8", "%pc", "%a1"]
-} else {
-    ["%al:x8", "%ip", "%rdx"]
+const REGISTERS: [&str; 3] = match () {
+    () if cfg!(target_arch = "riscv64") => ["%a0:x8", "%pc", "%a1"],
+    () if cfg!(target_arch = "aarch64") => ["%x0:x8", "%pc", "%x1"],
+    () => ["%al:x8", "%ip", "%rdx"],
 };
 
 #[test]
@@ -69,10 +69,10 @@ fn events_have_the_values_at_the_return() {
         let both = format!("{file}:both%return a=$retval:s64 b={second}:s64");
         let string = format!("r {file}:text s=+0($retval):string");
         // Where it returns to.
-        let at = if cfg!(target_arch = "riscv64") {
-            "%ra"
-        } else {
-            "$stack0"
+        let at = match () {
+            () if cfg!(target_arch = "riscv64") => "%ra",
+            () if cfg!(target_arch = "aarch64") => "%x30",
+            () => "$stack0",
         };
         let entry = format!("{file}:negative sp=%sp at={at}");
         let events = ["-e", &negative, "-e", &both, "-e", &string, "-e", &entry];
@@ -95,7 +95,7 @@ fn events_have_the_values_at_the_return() {
                     assert_eq!(args["ip"], event["caller"]);
                     assert_eq!(args["ip"], entered.1);
                     // The return has popped the word with the address, if there is one.
-                    let taken = if cfg!(target_arch = "riscv64") { 0 } else { 8 };
+                    let taken = if cfg!(target_arch = "x86_64") { 8 } else { 0 };
                     assert_eq!(args["sp"], entered.0 + taken, "{event}");
                 }
                 "negative" => {

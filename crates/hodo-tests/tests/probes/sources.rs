@@ -547,16 +547,19 @@ fn usdt_probes_are_listed() {
     );
     assert_eq!(one["addr"], address(&program, "step"));
     assert_eq!(one["semaphore"], address(&program, "wanted"));
-    let (arguments, listed) = if cfg!(target_arch = "riscv64") {
-        (
+    let (arguments, listed) = match () {
+        () if cfg!(target_arch = "riscv64") => (
             "-4@a0 8@-16(s0) 4@5 -4@4(a1) 2@(a2)",
             "  tests:step  -4@a0 8@",
-        )
-    } else {
-        (
+        ),
+        () if cfg!(target_arch = "aarch64") => (
+            "-4@x0 8@[x29, -16] 4@5 -4@[x1, 4] 2@[x2]",
+            "  tests:step  -4@x0 8@",
+        ),
+        () => (
             "-4@%edi 8@-16(%rbp) 4@$5 -4@table+4(%rip) 2@wanted(%rip)",
             "  tests:step  -4@%edi 8@",
-        )
+        ),
     };
     assert_eq!(one["arguments"], arguments);
     let output = probe_words(&["--usdt", file]);

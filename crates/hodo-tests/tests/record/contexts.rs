@@ -55,8 +55,8 @@ fn handlers_see_and_change_the_program() {
         };
         // Of 550 loads, 400 were left by a jump, and 50 were skipped. Nothing is counted that was not executed, or
         // counted twice.
-        let expected: &[(&str, u64)] = if cfg!(target_arch = "x86_64") {
-            &[
+        let expected: &[(&str, u64)] = match () {
+            () if cfg!(target_arch = "x86_64") => &[
                 ("load+0x0", 550),
                 ("load+0x2", 550),
                 ("load+0x4", 150),
@@ -64,16 +64,24 @@ fn handlers_see_and_change_the_program() {
                 ("illegal+0x7", 100),
                 ("divide+0x3", 100),
                 ("divide+0x5", 100),
-            ]
-        } else {
-            &[
+            ],
+            () if cfg!(target_arch = "aarch64") => &[
+                ("load+0x0", 550),
+                ("load+0x4", 550),
+                ("load+0x8", 150),
+                ("illegal+0x0", 100),
+                ("illegal+0x8", 100),
+                ("divide+0xc", 100),
+                ("divide+0x10", 100),
+            ],
+            () => &[
                 ("load+0x0", 550),
                 ("load+0x2", 550),
                 ("load+0x6", 150),
                 ("illegal+0x0", 100),
                 ("illegal+0x4", 100),
                 ("divide+0x4", 100),
-            ]
+            ],
         };
         for &(place, count) in expected {
             assert_eq!(hits(place), count, "{place}");
