@@ -24,13 +24,11 @@ __asm__(".text\n"
         ".size next, .-next\n");
 #elif defined(__aarch64__)
 #define MEETS "brk #0"
-// A probe on the landing instruction is a breakpoint.
 __asm__(".text\n"
         ".p2align 4\n"
         ".globl tiny, next\n"
         ".type tiny, @function\n"
-        "tiny: hint #34\n" // bti c
-        "ret\n"
+        "tiny: ret\n"
         ".size tiny, .-tiny\n"
         ".type next, @function\n"
         "next: add w0, w0, #2\n"
