@@ -130,7 +130,7 @@ impl Island {
                 let mut records = records(traced.id, traced.filter, own.mode, recording);
                 records.registers = registers(site);
                 records.registers.signing = signing(region, landing);
-                self.detour_in_stub(&records, returns, &mut patches.faults, emit)?
+                self.detour_in_stub((&records, at), returns, &mut patches.faults, emit)?
             }
         };
         let later = lead(site, &found, at, start, patches)?;
@@ -174,16 +174,16 @@ impl Island {
         Ok((start, detour))
     }
 
-    /// Adds a stub whose body is a detour. Also returns the stub's address.
+    /// Adds a stub whose body is a detour, for the site at a runtime address. Also returns the stub's address.
     fn detour_in_stub(
         &mut self,
-        records: &Records,
+        (records, site): (&Records, u64),
         returns: bool,
         faults: &mut Vec<Lead>,
         emit: impl FnOnce(&mut Masm<'_>) -> Result<Detour, DetourError>,
     ) -> Result<(u64, Detour), Refusal> {
         let mut detour = Detour::default();
-        let start = self.stub(records, 0, faults, |at| {
+        let start = self.stub(records, site, faults, |at| {
             let mut bytes = Vec::new();
             detour = emit(&mut Masm::new(&mut bytes, at))?;
             Ok::<_, DetourError>(Body {

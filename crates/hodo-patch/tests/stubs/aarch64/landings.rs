@@ -77,6 +77,8 @@ fn traced(function: u64, signing: Signing, at_start: bool) -> PlannedFunction {
 /// What was built for two instructions with a probe before each of them.
 struct Built {
     patches: Patches,
+    /// For which of the program's instructions the stubs stand.
+    stubs: Vec<u64>,
     /// The island, and the address of its search table.
     bytes: Vec<u8>,
     header: u64,
@@ -121,8 +123,10 @@ impl Built {
         for (at, part) in &added {
             bytes[(at - BASE) as usize..][..part.len()].copy_from_slice(part);
         }
+        let stubs = island.stubs.iter().map(|stub| stub.original).collect();
         Self {
             patches,
+            stubs,
             bytes,
             header: added[2].0,
         }
@@ -180,8 +184,10 @@ fn the_entry_of_a_detour_stands_for_what_comes_after_the_landing_instruction() {
                 assert_eq!(entry.copy, copied.copy);
                 assert_eq!(built.word(copied.copy), FRAME);
                 assert!(!copied.leads && !entry.leads);
-                if function.is_none() {
-                    assert_eq!(entry.before, built.patches.sites[0].to);
+                match function {
+                    None => assert_eq!(entry.before, built.patches.sites[0].to),
+                    // By this, it is found how the function signs.
+                    Some(_) => assert_eq!(built.stubs, [FUNCTION + 4]),
                 }
                 // The landing instruction itself comes after its probes, with a plain return address.
                 let copies = built.copies(FUNCTION);
