@@ -1,16 +1,17 @@
 //! Files for AArch64: `main` of stripped programs, frames, callers on real stacks, signed return addresses.
 
+mod linked;
 mod stacks;
-
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use hodo_abi::Isa;
 use hodo_symbols::{Cfa, Registers, Unwinder, symbols};
+use linked::Machine;
 
-const GCC: &str = "aarch64-linux-gnu-gcc";
-const QEMU: &str = "qemu-aarch64";
-const STRIP: &str = "aarch64-linux-gnu-strip";
+const MACHINE: Machine = Machine {
+    name: "aarch64",
+    source: PROGRAM,
+    flags: &[],
+};
 
 /// `report` writes the registers x0 to x30, the stack pointer, the address of one of its own instructions, and the
 /// stack
@@ -82,29 +83,9 @@ __asm__(
 #endif
 "#;
 
-/// Compiles a program, if there is a compiler.
-fn compiled(name: &str, flags: &[&str]) -> Option<PathBuf> {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("aarch64");
-    std::fs::create_dir_all(&directory).expect("a directory for programs");
-    let (source, file) = (directory.join(format!("{name}.c")), directory.join(name));
-    std::fs::write(&source, PROGRAM).expect("a source");
-    let mut command = Command::new(GCC);
-    command.stdin(Stdio::null()).args(flags);
-    let output = match command.arg("-o").arg(&file).arg(&source).output() {
-        Ok(output) => output,
-        Err(error) => {
-            eprintln!("not done: {GCC}: {error}");
-            return None;
-        }
-    };
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{flags:?}: {text}");
-    Some(file)
-}
-
 #[test]
 fn a_stripped_program_has_a_main() {
-    for (name, flags) in [
+    let ways = [
         ("pie", &["-O2"][..]),
         ("plain", &["-O2", "-no-pie"]),
         ("static", &["-O2", "-static"]),
@@ -113,26 +94,8 @@ fn a_stripped_program_has_a_main() {
         ("protected", &["-O2", "-mbranch-protection=standard"]),
         ("exported", &["-O2", "-rdynamic"]),
         ("wrapped", &["-O2", "-no-pie", "-nostartfiles", "-DWRAPPED"]),
-    ] {
-        let Some(file) = compiled(&format!("main-{name}"), flags) else {
-            return;
-        };
-        let bytes = std::fs::read(&file).expect("a program");
-        let all = symbols(&bytes).expect("symbols").functions;
-        let main = all.iter().find(|f| f.name == "main").expect("main").addr;
-        let stripped = file.with_extension("stripped");
-        let status = Command::new(STRIP)
-            .arg(&file)
-            .arg("-o")
-            .arg(&stripped)
-            .status();
-        assert!(status.expect("strip").success());
-        let bytes = std::fs::read(&stripped).expect("a program");
-        let all = symbols(&bytes).expect("symbols").functions;
-        let named: Vec<_> = all.iter().filter(|f| f.name == "main").collect();
-        assert_eq!(named.len(), 1, "{name}");
-        assert_eq!(named[0].addr, main, "{name}");
-    }
+    ];
+    MACHINE.has_main(&ways, |_| {});
 }
 
 /// What compilers do with return addresses: how, and whether they are signed.
@@ -144,7 +107,7 @@ const PROTECTIONS: [(&str, &str, bool); 2] = [
 #[test]
 fn frames_are_known_where_return_addresses_are_signed() {
     for (name, protection, signed) in PROTECTIONS {
-        let Some(file) = compiled(&format!("frames-{name}"), &["-O1", protection]) else {
+        let Some(file) = MACHINE.compiled(&format!("frames-{name}"), &["-O1", protection]) else {
             return;
         };
         let bytes = std::fs::read(&file).expect("a program");
@@ -183,21 +146,12 @@ fn callers_are_found_on_real_stacks() {
     for (name, protection, signed) in PROTECTIONS {
         for optimized in ["-O2", "-O0"] {
             let flags = ["-static", optimized, protection];
-            let Some(file) = compiled(&format!("callers-{name}{optimized}"), &flags) else {
+            let Some(file) = MACHINE.compiled(&format!("callers-{name}{optimized}"), &flags) else {
                 return;
             };
-            let output = match Command::new(QEMU).arg(&file).output() {
-                Ok(output) => output,
-                Err(error) => {
-                    eprintln!("not done: {QEMU}: {error}");
-                    return;
-                }
+            let Some(words) = MACHINE.words(&file) else {
+                return;
             };
-            let words: Vec<u64> = output
-                .stdout
-                .chunks_exact(8)
-                .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
-                .collect();
             let (head, stack) = words.split_at_checked(33).expect("registers");
             let mut registers = Registers::new(Isa::Aarch64);
             for (register, word) in (0..32).zip(head) {

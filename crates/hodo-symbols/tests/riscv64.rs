@@ -1,15 +1,20 @@
 //! Files for RISC-V: functions, `main` of stripped programs, frames, callers on real stacks, variables.
 
+mod linked;
 mod stacks;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
 use hodo_abi::Isa;
 use hodo_symbols::{Cfa, Debug, Registers, Shown, Unwinder, Word, symbols};
+use linked::Machine;
 
-const GCC: &str = "riscv64-linux-gnu-gcc";
-const QEMU: &str = "qemu-riscv64";
+const MACHINE: Machine = Machine {
+    name: "riscv64",
+    source: PROGRAM,
+    flags: &["-w", "-fasynchronous-unwind-tables"],
+};
 
 /// `report` writes the registers x1 to x31, the address of one of its own instructions, and the stack from the stack
 /// pointer upwards.
@@ -82,69 +87,24 @@ __asm__(
 #endif
 "#;
 
-/// Compiles a program, if there is a compiler.
-fn compiled(name: &str, flags: &[&str]) -> Option<PathBuf> {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("riscv64");
-    std::fs::create_dir_all(&directory).expect("a directory for programs");
-    let (source, file) = (directory.join("program.c"), directory.join(name));
-    // Tests run at the same time, so each has its own file.
-    let own = directory.join(format!("{name}.c"));
-    std::fs::write(&own, PROGRAM).expect("a source");
-    std::fs::rename(&own, &source).expect("a source");
-    let mut command = Command::new(GCC);
-    command
-        .stdin(Stdio::null())
-        .args(["-w", "-fasynchronous-unwind-tables"])
-        .args(flags);
-    let output = match command.arg("-o").arg(&file).arg(&source).output() {
-        Ok(output) => output,
-        Err(error) => {
-            eprintln!("not done: {GCC}: {error}");
-            return None;
-        }
-    };
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{flags:?}: {text}");
-    Some(file)
-}
-
 #[test]
 fn a_stripped_program_has_a_main() {
-    for (name, flags) in [
+    let ways = [
         ("pie", &["-O2"][..]),
         ("plain", &["-O2", "-no-pie"]),
         ("static", &["-O2", "-static"]),
         ("unrelaxed", &["-O2", "-mno-relax", "-Wl,--no-relax"]),
         ("exported", &["-O2", "-rdynamic"]),
         ("wrapped", &["-O2", "-no-pie", "-nostartfiles", "-DWRAPPED"]),
-    ] {
-        let Some(file) = compiled(&format!("main-{name}"), flags) else {
-            return;
-        };
-        let bytes = std::fs::read(&file).expect("a program");
-        let all = symbols(&bytes).expect("symbols").functions;
-        let main = all.iter().find(|f| f.name == "main").expect("main").addr;
-        for function in &all {
-            assert!(!function.name.starts_with(['$', '.']), "{}", function.name);
-        }
-        let stripped = file.with_extension("stripped");
-        let status = Command::new("riscv64-linux-gnu-strip")
-            .arg(&file)
-            .arg("-o")
-            .arg(&stripped)
-            .status();
-        assert!(status.expect("strip").success());
-        let bytes = std::fs::read(&stripped).expect("a program");
-        let all = symbols(&bytes).expect("symbols").functions;
-        let named: Vec<_> = all.iter().filter(|f| f.name == "main").collect();
-        assert_eq!(named.len(), 1, "{name}");
-        assert_eq!(named[0].addr, main, "{name}");
-    }
+    ];
+    MACHINE.has_main(&ways, |name| {
+        assert!(!name.starts_with(['$', '.']), "{name}");
+    });
 }
 
 #[test]
 fn frames_are_relative_to_both_registers() {
-    let Some(file) = compiled("frames", &["-O1"]) else {
+    let Some(file) = MACHINE.compiled("frames", &["-O1"]) else {
         return;
     };
     let bytes = std::fs::read(&file).expect("a program");
@@ -186,21 +146,12 @@ fn callers_are_found_on_real_stacks() {
             &["-static", "-O2", "-g", "-fno-asynchronous-unwind-tables"],
         ),
     ] {
-        let Some(file) = compiled(&format!("callers-{name}"), flags) else {
+        let Some(file) = MACHINE.compiled(&format!("callers-{name}"), flags) else {
             return;
         };
-        let output = match Command::new(QEMU).arg(&file).output() {
-            Ok(output) => output,
-            Err(error) => {
-                eprintln!("not done: {QEMU}: {error}");
-                return;
-            }
+        let Some(words) = MACHINE.words(&file) else {
+            return;
         };
-        let words: Vec<u64> = output
-            .stdout
-            .chunks_exact(8)
-            .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
-            .collect();
         let (head, stack) = words.split_at_checked(32).expect("registers");
         let mut registers = Registers::new(Isa::Riscv64);
         for (register, word) in (1..32).zip(head) {
@@ -222,7 +173,7 @@ fn callers_are_found_on_real_stacks() {
 
 #[test]
 fn unrecorded_stack_words_yield_no_caller() {
-    let Some(file) = compiled("lost", &["-static", "-O2"]) else {
+    let Some(file) = MACHINE.compiled("lost", &["-static", "-O2"]) else {
         return;
     };
     let bytes = std::fs::read(&file).expect("a program");
@@ -245,7 +196,7 @@ fn unrecorded_stack_words_yield_no_caller() {
 
 #[test]
 fn variables_are_in_registers_of_their_own_numbers() {
-    let Some(file) = compiled("variables", &["-g", "-O0"]) else {
+    let Some(file) = MACHINE.compiled("variables", &["-g", "-O0"]) else {
         return;
     };
     let bytes = std::fs::read(&file).expect("a program");
@@ -316,13 +267,14 @@ fn parts_begin_with_a_nop_and_a_landing_pad() {
         std::fs::create_dir_all(&directory).expect("a directory");
         let (source, file) = (directory.join(format!("{march}.s")), directory.join(march));
         std::fs::write(&source, PARTED.replace("NOP", &nop.to_string())).expect("a source");
-        let mut gcc = Command::new(GCC);
+        let name = MACHINE.tool("gcc");
+        let mut gcc = Command::new(&name);
         gcc.args(["-nostdlib", "-shared", "-mabi=lp64d"])
             .arg(format!("-march={march}"));
         let output = match gcc.arg("-o").arg(&file).arg(&source).output() {
             Ok(output) => output,
             Err(error) => {
-                eprintln!("not done: {GCC}: {error}");
+                eprintln!("not done: {name}: {error}");
                 return;
             }
         };
