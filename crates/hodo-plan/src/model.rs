@@ -119,6 +119,8 @@ pub enum EntryOnlyReason {
     WalksStack,
     /// It returns something in the status flags, which stubs do not keep.
     ReturnsFlags,
+    /// The processor keeps return addresses on a stack of its own, and checks them.
+    IsChecked,
 }
 
 impl EntryOnlyReason {
@@ -134,6 +136,7 @@ impl EntryOnlyReason {
             Self::MovesReturnAddress => "it moves its return address",
             Self::HandsReturnAddressOn => "it hands its return address on to another function",
             Self::ReturnsFlags => "it returns something in the flags",
+            Self::IsChecked => "the processor checks where it returns to",
             Self::WalksStack => "its runtime walks the stack by return addresses",
         }
     }
@@ -367,6 +370,26 @@ impl Plan {
         let functions = self.functions.iter().map(|f| (f.name.as_str(), false));
         functions.chain(self.libcalls.iter().map(|call| (call.name.as_str(), true)))
     }
+
+    /// Returns whether any exit is recorded.
+    #[must_use]
+    pub fn has_exits(&self) -> bool {
+        let sites = self.functions.iter();
+        let mut sites = sites.filter_map(|function| function.outcome.as_ref().ok());
+        sites.any(|site| site.mode == Mode::Call)
+            || self.libcalls.iter().any(|call| call.mode == Mode::Call)
+    }
+
+    /// Has only entries recorded, also where exits could be.
+    pub fn leave_returns(&mut self, reason: EntryOnlyReason) {
+        let sites = self.functions.iter_mut();
+        let sites = sites.filter_map(|function| function.outcome.as_mut().ok());
+        let modes = sites.map(|site| &mut site.mode);
+        let modes = modes.chain(self.libcalls.iter_mut().map(|call| &mut call.mode));
+        for mode in modes.filter(|mode| **mode == Mode::Call) {
+            *mode = Mode::EntryOnly(reason);
+        }
+    }
 }
 
 /// Which instructions are to have probes.
@@ -460,4 +483,36 @@ pub struct ProbePlan {
     pub refused: Vec<RefusedProbe>,
     /// Remarks for the user.
     pub remarks: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_exit_remains_where_returns_are_left() {
+        let call = |mode| LibcallSite {
+            name: "puts".to_owned(),
+            patch: 0x1000,
+            patch_len: 16,
+            form: LibcallForm::Plt,
+            got: 0x2000,
+            mode,
+        };
+        let twice = Mode::EntryOnly(EntryOnlyReason::ReturnsTwice);
+        let mut plan = Plan {
+            build_id: None,
+            functions: Vec::new(),
+            libcalls: vec![call(Mode::Call), call(twice)],
+            nops: Vec::new(),
+            static_branches: Vec::new(),
+            remarks: Vec::new(),
+        };
+        assert!(plan.has_exits());
+        plan.leave_returns(EntryOnlyReason::IsChecked);
+        assert!(!plan.has_exits());
+        let modes = plan.libcalls.iter().map(|call| call.mode);
+        let left = Mode::EntryOnly(EntryOnlyReason::IsChecked);
+        assert!(modes.eq([left, twice]));
+    }
 }

@@ -9,7 +9,7 @@ use hodo_module::HOOKED;
 use hodo_module::cache::Planning;
 use hodo_module::image::Version;
 use hodo_module::{Chosen, Image, Module, Number, Probed};
-use hodo_plan::model::{Mode, Plan};
+use hodo_plan::model::{EntryOnlyReason, Mode, Plan};
 use hodo_probe_compile::Probes;
 use hodo_trace::format::record;
 use serde_json::json;
@@ -22,6 +22,9 @@ use std::rc::Rc;
 pub struct Modules {
     known: HashMap<Version, Rc<Module>>,
     next_id: u32,
+    /// Whether only entries of functions are recorded, because the processor checks where they return to. It is set
+    /// before the first file is seen.
+    pub only_entries: bool,
     /// The probes of the recording.
     pub probes: Probes,
 }
@@ -32,6 +35,7 @@ impl Modules {
         Self {
             known: HashMap::new(),
             next_id: 1,
+            only_entries: false,
             probes,
         }
     }
@@ -70,7 +74,10 @@ impl Modules {
             ..hodo_plan::PlanOptions::default()
         };
         let planning = Planning::new(&image);
-        let plan = planning.plan(&options)?;
+        let mut plan = planning.plan(&options)?;
+        if self.only_entries {
+            plan.leave_returns(EntryOnlyReason::IsChecked);
+        }
         let numbered = self.number(&planning, &plan, selection, main, session)?;
         let Numbered {
             functions,

@@ -12,6 +12,7 @@ use hodo_probe_compile::Probes;
 use hodo_ptrace::maps;
 use hodo_ptrace::processes::no_process;
 
+use crate::arch;
 use crate::check::{self, Library};
 use crate::modules::Modules;
 use crate::options::RecordOptions;
@@ -56,6 +57,12 @@ impl Program {
             real,
             path,
         })
+    }
+
+    /// Returns what to say if the processor checks where its functions return to.
+    fn guards_returns(&self) -> Option<&'static str> {
+        self.pid
+            .map_or_else(arch::will_guard_returns, arch::guards_returns)
     }
 
     /// The file that a definition means, if it is a file of the process: where to read it, and its path.
@@ -137,6 +144,10 @@ impl Setup {
             modules: Modules::new(probes),
             selection,
         };
+        if let Some(why) = programs.iter().find_map(Program::guards_returns) {
+            setup.modules.only_entries = true;
+            warn_user!("hodo: {why}");
+        }
         let mut known = Vec::new();
         for program in programs {
             match (setup.get(&program.real, &program.path, true), program.pid) {

@@ -40,6 +40,7 @@ pub(super) fn place(module: &Module, recorder: &dyn Recorder) -> Option<Stubs> {
             made_of.extend((id - first).to_le_bytes());
         }
     }
+    made_of.push(u8::from(module.plan.has_exits()));
     made_of.extend(format!("{recording:?}").bytes());
     Stubs::new(&module.image, XxHash3_128::oneshot(&made_of))
 }
