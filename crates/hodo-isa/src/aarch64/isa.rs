@@ -81,7 +81,6 @@ impl InstructionSet for Aarch64 {
             entry: ENTRY,
             volatile: mask(VOLATILE),
             results: RESULTS,
-            restored: mask(VOLATILE) & !ENTRY & ((1 << LINK) - 1),
         })
     }
 

@@ -20,9 +20,6 @@ pub struct Convention {
     pub volatile: u32,
     /// Those in which results are.
     pub results: u32,
-    /// A function that looks at what its caller left in one of these puts back all that it overwrites: it finds a
-    /// thread-local variable (TLS descriptors). Empty where such functions have another link register.
-    pub restored: u32,
 }
 
 impl Convention {

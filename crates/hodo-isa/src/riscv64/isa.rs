@@ -89,7 +89,6 @@ impl InstructionSet for Riscv64 {
             entry: ENTRY,
             volatile: VOLATILE,
             results: RESULTS,
-            restored: 0,
         })
     }
 

@@ -216,11 +216,6 @@ pub(super) fn summaries<'s>(survey: &'s Survey<'_>, convention: &Convention) -> 
         cut: Cut::default(),
     };
     found.cut = used(survey, &mut found, &owns, &order);
-    for summary in &mut found.pieces {
-        if summary.entry & convention.restored != 0 {
-            summary.clobbers = 0;
-        }
-    }
     found
 }
 

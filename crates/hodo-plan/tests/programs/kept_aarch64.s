@@ -42,16 +42,3 @@ other:
         mov     x13, #1
         ret
         .size   other, . - other
-
-# Puts registers back that it overwrites.
-        .globl  saves
-        .hidden saves
-        .type   saves, %function
-saves:
-        stp     x9, x10, [sp, #-16]!
-        mov     x9, #1
-        mov     x10, #1
-        mov     x11, #1
-        ldp     x9, x10, [sp], #16
-        ret
-        .size   saves, . - saves
