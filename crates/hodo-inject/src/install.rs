@@ -49,7 +49,7 @@ pub use attach::{Prepared, Wanted, prepare};
 pub use change::{Change, build};
 pub use exec::{program, set_aside};
 pub use libraries::libraries;
-pub use mapping::private_page;
+pub use mapping::{is_left_over, private_page};
 
 /// The maximum distance between a program and its island in bytes: a little less than a jump can reach.
 const REACH: u64 = ISLANDS.jump;

@@ -12,12 +12,27 @@ use crate::ledger::{Entry, Ledger};
 use crate::recorder::{Recorder, Shared};
 use crate::space::Space;
 use hodo_ptrace::arch::SCRATCH_PAGE;
+use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::pass_fd;
 use hodo_ptrace::{Memory, Stopped, Syscalls, TargetAddr};
 
 /// Keeps hodo's memory out of the process's core files: it is large, and tells nothing about the program.
 fn keep_undumped(calls: &Syscalls, at: TargetAddr, size: u64) -> Result<()> {
     calls.madvise(at, size, libc::MADV_DONTDUMP)
+}
+
+/// Returns whether a thread's word for its control block is left over from an earlier recording. The C library gives the
+/// stack of a thread that has ended to a new one, with this word, and hodo cannot reach it there when it detaches.
+/// `maps`: what is mapped now.
+#[must_use]
+pub fn is_left_over(word: u64, linker: Option<u64>, maps: &[Mapping]) -> bool {
+    /// The size of a trace, at most.
+    const LARGEST: u64 = 1 << 39;
+    let places = arch::events_at(linker);
+    let was_ours = places
+        .iter()
+        .any(|place| word.wrapping_sub(*place) < LARGEST);
+    was_ours && !maps.iter().any(|map| (map.start..map.end).contains(&word))
 }
 
 /// Maps the trace and the counters. `scratch`: memory of the process that may be used in the meantime. `budget`: how
@@ -171,4 +186,32 @@ pub fn private_page(thread: Stopped, syscall: TargetAddr, below: u64) -> Result<
     calls.end()?;
     let page = got?.addr().context("a page for a thread's control block")?;
     Ok(page.0 + below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_earlier_recordings_lead_to_memory_that_is_gone() {
+        let [place, ..] = arch::events_at(None);
+        let map = |start: u64| Mapping {
+            start,
+            end: start + 0x10_0000,
+            writable: true,
+            executable: false,
+            shared: true,
+            offset: 0,
+            device: 0,
+            inode: 0,
+            path: "".into(),
+            deleted: false,
+        };
+        let others = [map(0x40_0000)];
+        assert!(is_left_over(place + 0x1400, None, &others));
+        assert!(!is_left_over(place + 0x1400, None, &[map(place)]));
+        // Somebody else's.
+        assert!(!is_left_over(1, None, &others));
+        assert!(!is_left_over(0x50_0000, None, &others));
+    }
 }

@@ -388,7 +388,8 @@ impl Moves {
         let (ranges, copies) = (prepared.ranges(), prepared.copies());
         for stopped in stops.threads() {
             let regs = stopped.regs()?;
-            if stopped.block()? != 0 {
+            let block = stopped.block()?;
+            if block != 0 && !install::is_left_over(block, None, maps) {
                 bail!("process {pid} {}", arch::BLOCK_IN_USE);
             }
             let in_call = regs.may_go_back();
