@@ -71,11 +71,11 @@ const FOR_HANDLERS: [i64; 9] = [
 ];
 
 /// Returns whether a thread with these registers is at an instruction that makes a system call.
-fn is_at_call(thread: Stopped, regs: &Regs) -> Result<bool> {
+fn is_at_call(thread: Stopped, regs: &Regs) -> bool {
     let mut bytes = SYSTEM_CALL;
-    // What cannot be read is no call.
-    let read = thread.memory()?.read(TargetAddr(regs.pc()), &mut bytes);
-    Ok(read.is_ok() && bytes == SYSTEM_CALL)
+    // What cannot be read is no call. A process may deny hodo its memory file (`PR_SET_DUMPABLE`).
+    let read = thread.load(TargetAddr(regs.pc()), &mut bytes);
+    read == bytes.len() && bytes == SYSTEM_CALL
 }
 
 /// Returns the result of the system call in which a signal comes to a thread with these registers. The kernel has moved
@@ -85,7 +85,7 @@ fn is_at_call(thread: Stopped, regs: &Regs) -> Result<bool> {
 /// # Errors
 /// If the thread is gone.
 pub fn interrupted_result(thread: Stopped, regs: &Regs) -> Result<i64> {
-    Ok(match is_at_call(thread, regs)? {
+    Ok(match is_at_call(thread, regs) {
         true => -regs.system_call().and_then(restarts).unwrap_or(ERESTARTSYS),
         false => regs.result(),
     })
@@ -101,7 +101,7 @@ pub fn interrupted_result(thread: Stopped, regs: &Regs) -> Result<i64> {
 /// If the thread is gone.
 pub fn broken_off(thread: Stopped, saved: &Regs) -> Result<(Regs, Option<u64>)> {
     let code = saved.system_call().and_then(restarts);
-    let begins = code.is_some() && is_at_call(thread, saved)?;
+    let begins = code.is_some() && is_at_call(thread, saved);
     let Some(code) = code.filter(|_| begins) else {
         return Ok((*saved, None));
     };
