@@ -146,7 +146,9 @@ impl Setup {
         };
         if let Some(why) = programs.iter().find_map(Program::guards_returns) {
             setup.modules.only_entries = true;
-            warn_user!("hodo: {why}");
+            if !setup.selection.is_empty() {
+                warn_user!("hodo: {why}");
+            }
         }
         let mut known = Vec::new();
         for program in programs {

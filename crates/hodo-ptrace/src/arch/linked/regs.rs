@@ -114,9 +114,10 @@ impl Regs {
         self.pc()
     }
 
-    /// Returns from a function of which nothing was executed.
-    pub fn leave_function(&mut self, _ret: u64) {
-        self.set_pc(self.get(LINK));
+    /// Returns from a function of which nothing was executed, by the return instruction at `ret`: some processors count
+    /// returns.
+    pub fn leave_function(&mut self, ret: u64) {
+        self.set_pc(ret);
     }
 
     /// The number of the system call that the thread is in, if it is in one.
