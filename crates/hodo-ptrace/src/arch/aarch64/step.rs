@@ -104,14 +104,18 @@ impl Breakpoints {
 /// Sets breakpoints in a thread, which only this one meets, beside those that it has. Returns what was in their place.
 fn set_breakpoints(thread: Stopped, places: &[u64]) -> Result<Breakpoints> {
     let all = Breakpoints::of(thread)?;
-    let Some((mut set, replaced)) = all.with(places) else {
+    let Some((mut set, mut replaced)) = all.with(places) else {
         let count = (all.len - HEAD) / EACH;
         bail!(
             "the processor has {count} breakpoints, and thread {thread} needs {} more",
             places.len()
         );
     };
-    set.write(thread)?;
+    if let Err(e) = set.write(thread) {
+        // The kernel sets one after the other, so some may be there.
+        let _ = replaced.write(thread);
+        return Err(e);
+    }
     Ok(replaced)
 }
 
@@ -162,9 +166,14 @@ impl Stopped {
             // There may be less on this page, and nothing after it.
             let read = self.load(TargetAddr(pc), &mut code);
             if let Some(places) = exits(&code[..read], pc) {
-                let replaced = Some(set_breakpoints(self, &places)?);
-                request(libc::PTRACE_CONT, self.tid(), 0, 0)?;
-                return Ok(Step { replaced });
+                let mut replaced = set_breakpoints(self, &places)?;
+                if let Err(e) = request(libc::PTRACE_CONT, self.tid(), 0, 0) {
+                    let _ = replaced.write(self);
+                    return Err(e);
+                }
+                return Ok(Step {
+                    replaced: Some(replaced),
+                });
             }
         }
         request(libc::PTRACE_SINGLESTEP, self.tid(), 0, 0)?;
