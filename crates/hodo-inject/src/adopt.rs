@@ -131,7 +131,7 @@ fn held(pid: i32, memory: &Memory, maps: &[Mapping], space: &mut Space) {
     };
     let mut held = Vec::new();
     for &start in space.written().unwinding() {
-        let at = holding_place(memory, start);
+        let at = holding_place(memory, space, start);
         let mut code = WAIT.map(|_| 0);
         if memory.read(TargetAddr(at), &mut code).is_err() || code != WAIT {
             continue;

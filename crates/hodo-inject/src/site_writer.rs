@@ -176,26 +176,35 @@ pub fn remove_hooks(memory: &Memory, space: &Space) -> Result<()> {
         if memory.read(TargetAddr(*at), &mut code).is_err() || code != *hook {
             continue;
         }
-        // The oldest bytes come last, so they win.
-        for (start, bytes) in space.written().originals().iter().rev() {
-            for (byte, at) in code.iter_mut().zip(*at..) {
-                let index = at.checked_sub(*start);
-                let original = index.and_then(|index| bytes.get(usize::try_from(index).ok()?));
-                *byte = original.copied().unwrap_or(*byte);
-            }
-        }
+        unwrite(&mut code, *at, space.written().originals());
         memory.write(TargetAddr(*at), &code)?;
     }
     Ok(())
 }
 
+/// Replaces the bytes of code that was read at an address by those that were there before anything was written.
+fn unwrite(code: &mut [u8], at: u64, originals: &[(u64, Vec<u8>)]) {
+    // The oldest bytes come last, so they win.
+    for (start, bytes) in originals.iter().rev() {
+        for (byte, at) in code.iter_mut().zip(at..) {
+            let index = at.checked_sub(*start);
+            let original = index.and_then(|index| bytes.get(usize::try_from(index).ok()?));
+            *byte = original.copied().unwrap_or(*byte);
+        }
+    }
+}
+
 /// Returns where threads that call a function at `start` can be made to wait: at its start, or after the instruction
-/// that calls must find there.
-pub(crate) fn holding_place(memory: &Memory, start: u64) -> u64 {
+/// that calls must find there, which a breakpoint may have replaced.
+pub(crate) fn holding_place(memory: &Memory, space: &Space, start: u64) -> u64 {
     let mut code = [0; 4];
-    match memory.read(TargetAddr(start), &mut code) {
-        Ok(()) if NATIVE.must_land(&code) => start + NATIVE.landing(&code),
-        _ => start,
+    if memory.read(TargetAddr(start), &mut code).is_err() {
+        return start;
+    }
+    unwrite(&mut code, start, space.written().originals());
+    match NATIVE.must_land(&code) {
+        true => start + NATIVE.landing(&code),
+        false => start,
     }
 }
 
@@ -204,7 +213,7 @@ pub(crate) fn holding_place(memory: &Memory, start: u64) -> u64 {
 pub fn hold(memory: &Memory, space: &mut Space, places: &[u64]) {
     let mut held = Vec::new();
     for &start in space.written().unwinding() {
-        let at = holding_place(memory, start);
+        let at = holding_place(memory, space, start);
         let mut code = WAIT.map(|_| 0);
         let end = at + code.len() as u64;
         let is_hook =
@@ -336,4 +345,19 @@ pub fn stop(pid: i32, space: &mut Space) -> Result<()> {
     }
     space.end();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unwrite;
+
+    #[test]
+    fn code_gets_the_bytes_back_that_were_first_there() {
+        let originals = [(10, vec![1, 2]), (11, vec![9, 3, 4])];
+        let mut code = [0; 4];
+        unwrite(&mut code, 9, &originals);
+        assert_eq!(code, [0, 1, 2, 3]);
+        unwrite(&mut code, 14, &originals);
+        assert_eq!(code, [0, 1, 2, 3]);
+    }
 }
