@@ -230,8 +230,9 @@ impl Emission<'_> {
         take_signature(out, self.landing);
         let plain = out.offset();
         let mut detour = detour::emit(out, &layout(), self.runtime, self.place, self.probes)?;
+        // Rows of the detour itself come after these.
         if self.frames == Some(false) {
-            detour.rows.push(row(plain, Rule::Unknown));
+            detour.rows.insert(0, row(plain, Rule::Unknown));
         }
         if self.frames.is_some() && self.landing != Signing::None {
             let rule = state(self.landing).rule();
