@@ -296,14 +296,20 @@ fn programs_that_load_libraries_in_a_storm_of_signals_outlive_hodo() {
     }
 }
 
-/// A program with functions that need a breakpoint, whose own SIGTRAP still ends it.
 /// The options with which hodo needs breakpoints in the next program. Where one instruction has room for a jump, they
 /// must be asked for.
 const TRAPS: &[&str] = match cfg!(target_arch = "aarch64") {
-    true => &["record", "--no-libcall", "-e", "p PROGRAM:tiny count"],
+    true => &[
+        "record",
+        "--no-libcall",
+        "--no-optimize",
+        "-e",
+        "p PROGRAM:tiny count",
+    ],
     false => RECORD,
 };
 
+/// A program with functions that need a breakpoint, whose own SIGTRAP still ends it.
 fn with_traps() -> std::path::PathBuf {
     build("killed_at_traps.c", Kind::Fixed, &["-pthread"])
 }
