@@ -21,8 +21,8 @@ fn keep_undumped(calls: &Syscalls, at: TargetAddr, size: u64) -> Result<()> {
     calls.madvise(at, size, libc::MADV_DONTDUMP)
 }
 
-/// Returns whether a thread's word for its control block is left over from an earlier recording. The C library gives the
-/// stack of a thread that has ended to a new one, with this word, and hodo cannot reach it there when it detaches.
+/// Returns whether a thread's word for its control block is left over from an earlier recording. The C library gives
+/// the stack of a thread that has ended to a new one, with this word, and hodo cannot reach it there when it detaches.
 /// `maps`: what is mapped now.
 #[must_use]
 pub fn is_left_over(word: u64, linker: Option<u64>, maps: &[Mapping]) -> bool {
