@@ -626,7 +626,7 @@ fn threads_that_others_end() {
         let all = observed.expect("the program can be observed").1.0;
         let stores = all
             .iter()
-            .filter(|row| (row.1, row.2) == (Kind::Store, 0x1000_0000));
+            .filter(|row| (row.1, row.2) == (Kind::Store, 0x5000_0000));
         let bytes = std::fs::read(&file).expect("the count");
         let counted = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
         assert_eq!(stores.count() as u64, counted);
