@@ -7,6 +7,8 @@ mod aarch64;
 mod linked;
 #[cfg(target_arch = "riscv64")]
 mod riscv64;
+#[cfg(not(target_arch = "aarch64"))]
+mod unchecked;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 

@@ -94,7 +94,7 @@ fn signed(bits: u32, count: u32) -> i64 {
     ((bits << unused).cast_signed() >> unused).into()
 }
 
-/// A number as so many bits, if they hold it.
+/// A number in the lowest bits of a word, if it fits into this many.
 fn fit(number: i64, count: u32) -> Option<u32> {
     let bits = number as u32 & ((1 << count) - 1);
     (signed(bits, count) == number).then_some(bits)

@@ -78,7 +78,7 @@ fn is_at_call(thread: Stopped, regs: &Regs) -> bool {
     read == bytes.len() && bytes == SYSTEM_CALL
 }
 
-/// Returns the result of the system call in which a signal comes to a thread with these registers. The kernel has moved
+/// Returns the result of the system call in which a signal reaches a thread with these registers. The kernel has moved
 /// the thread back if the call is to be made again, and the register of the result has the first argument. Then this is
 /// what the kernel has most probably returned to itself.
 ///

@@ -47,7 +47,7 @@ pub fn broken_off(_thread: Stopped, saved: &Regs) -> Result<(Regs, Option<u64>)>
     Ok((*saved, None))
 }
 
-/// Returns the result of the system call in which a signal comes to a thread with these registers.
+/// Returns the result of the system call in which a signal reaches a thread with these registers.
 ///
 /// # Errors
 /// Never, here.
