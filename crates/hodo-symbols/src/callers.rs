@@ -6,7 +6,7 @@ use gimli::{
     FrameDescriptionEntry, LittleEndian, Location, Register, RegisterRule, UnwindContext,
     UnwindOffset, UnwindSection, Value, Vendor,
 };
-use hodo_abi::Isa;
+use hodo_abi::{Isa, Span};
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 
@@ -161,6 +161,9 @@ pub struct Caller {
     pub none: bool,
     /// Whether a signal interrupted it. Then the address is that of the next instruction, and does not follow a call.
     pub interrupted: bool,
+    /// The callee's code, or the part of it that its table entry describes, in addresses of its file. Empty if no table
+    /// was read.
+    pub code: Span,
 }
 
 impl Unwinder {
@@ -311,6 +314,7 @@ where
         kept,
         none,
         interrupted,
+        code: Span::at(fde.initial_address(), fde.len()),
     })
 }
 

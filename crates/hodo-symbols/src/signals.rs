@@ -1,6 +1,6 @@
 //! Signal frames made by the kernel, for code that no unwind table describes.
 
-use hodo_abi::Isa;
+use hodo_abi::{Isa, Span};
 
 use crate::{Caller, Registers};
 
@@ -47,6 +47,7 @@ pub fn interrupted(registers: &Registers, read: &dyn Fn(u64) -> Option<u64>) -> 
         kept: None,
         none: false,
         interrupted: true,
+        code: Span::EMPTY,
     })
 }
 

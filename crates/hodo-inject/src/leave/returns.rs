@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
+use hodo_abi::Span;
 use hodo_isa::native::entry::is_signal_return;
 
 use super::Table;
@@ -72,21 +73,26 @@ impl Process<'_> {
 
     /// How a function signs its return address, if it does: for this S, in a word that it has stored or in a register.
     pub fn signing(&self, function: u64, s: u64, stored: bool) -> Option<Signing> {
-        /// Instructions that are looked at.
-        const INSTRUCTIONS: u64 = 64;
         let end = self.with_traced(|all| all.range(function + 1..).next().copied());
-        let instructions = (0..INSTRUCTIONS).map(|index| function + 4 * index);
-        let own = instructions.take_while(|at| end.is_none_or(|end| *at < end));
         // A site comes after an instruction at the entry that signs.
         let before = self.code(function.wrapping_sub(4));
         let second = before
             .and_then(|code| arch::signs(std::iter::once(code)))
-            .or_else(|| arch::signs(own.map_while(|at| self.code(at))))?;
+            .or_else(|| self.signs(Span::from(function..end.unwrap_or(u64::MAX))))?;
         Some(Signing {
             modifier: s,
             second,
             stored,
         })
+    }
+
+    /// Whether this code signs its return address, and then whether by the second key.
+    fn signs(&self, code: Span) -> Option<bool> {
+        /// Instructions that are looked at.
+        const INSTRUCTIONS: u64 = 64;
+        let instructions = (0..INSTRUCTIONS).map(|index| code.start + 4 * index);
+        let own = instructions.take_while(|&at| code.contains(at));
+        arch::signs(own.map_while(|at| self.code(at)))
     }
 
     /// How far below S the function at `at` keeps its return address, according to unwind tables, otherwise to its
@@ -137,12 +143,16 @@ impl Process<'_> {
             };
             let addr = pc.wrapping_sub(u64::from(!next));
             let read = |at| self.memory.read_u64(TargetAddr(at)).ok();
+            let mut linked = addr;
             let caller = match self.space.file_at(addr) {
-                Some((file, addr)) => file.unwinder().caller(addr, &registers, &read),
+                Some((file, addr)) => {
+                    linked = addr;
+                    file.unwinder().caller(addr, &registers, &read)
+                }
                 None => self.other(addr).and_then(|other| {
                     let (image, bias) = &*other;
-                    let addr = addr.wrapping_sub(*bias);
-                    image.unwinder().caller(addr, &registers, &read)
+                    linked = addr.wrapping_sub(*bias);
+                    image.unwinder().caller(linked, &registers, &read)
                 }),
             };
             // The kernel's code for the end of signal handlers is in no file.
@@ -181,9 +191,11 @@ impl Process<'_> {
                 };
                 if let Some(at) = caller.kept {
                     let word = self.memory.read_u64(TargetAddr(at)).ok();
+                    let bias = addr.wrapping_sub(linked);
+                    let code = Span::at(caller.code.start.wrapping_add(bias), caller.code.len());
+                    let signed = |word| self.signed_by(code, &of, word, real, frame);
                     // If it is not known, the search finds the word again, and that it is not.
-                    let Some(word) = word.and_then(|word| self.signed(&of, word, real, frame))
-                    else {
+                    let Some(word) = word.and_then(signed) else {
                         if is_frame {
                             walked.frames.pop();
                         }
@@ -194,6 +206,24 @@ impl Process<'_> {
                 registers.set_instruction(Some(real));
             }
         }
+    }
+
+    /// Like [`Returns::signed`], for a word that this code has stored: the function that was called, or one to which
+    /// that has jumped.
+    fn signed_by(&self, code: Span, of: &Return, word: u64, to: u64, s: u64) -> Option<u64> {
+        let Some(second) = self.signs(code) else {
+            return self.signed(of, word, to, s);
+        };
+        let how = Signing {
+            modifier: s,
+            second,
+            stored: true,
+        };
+        let page = self.space.scratch_page();
+        self.thread
+            .sign_again(page, word, to, Some(how))
+            .ok()
+            .flatten()
     }
 
     /// Whether this address follows a call, in the program or in a stub.

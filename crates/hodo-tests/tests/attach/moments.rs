@@ -3,12 +3,12 @@
 use std::fs;
 use std::io::{BufRead, Read, Write};
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use hodo_tests::probing::path;
 use hodo_tests::target::{Target, command, run};
-use hodo_tests::{Kind, build, scratch};
+use hodo_tests::{Kind, Trace, build, needs, scratch};
 
 /// Checks that nothing of hodo is left in a process, whose own memory may have changed.
 fn is_left(target: &Target) {
@@ -61,6 +61,19 @@ fn gets_a_byte(target: &mut Target, program: &Path, options: &[&str]) {
     input.write_all(b"x").expect("a byte");
     assert!(hodo.wait().expect("its end").success());
     is_left(target);
+}
+
+/// Has hodo detach, and returns what it says.
+fn ended(hodo: &mut Child) -> String {
+    let children = format!("/proc/{0}/task/{0}/children", hodo.id());
+    let pid = fs::read_to_string(children).expect("timeout has a child");
+    // SAFETY: kill touches no memory.
+    unsafe { libc::kill(pid.trim().parse().expect("a number"), libc::SIGINT) };
+    let mut said = String::new();
+    let messages = hodo.stderr.as_mut().expect("a pipe");
+    messages.read_to_string(&mut said).expect("its messages");
+    hodo.wait().expect("its end");
+    said
 }
 
 #[test]
@@ -248,20 +261,55 @@ fn leftovers_of_unwinders_hold_nothing_up() {
             target.output.read_line(&mut line).expect("a line");
             assert_eq!(line, "walked\n");
         }
-        let children = format!("/proc/{0}/task/{0}/children", hodo.id());
-        let pid = fs::read_to_string(children).expect("timeout has a child");
-        // SAFETY: kill touches no memory.
-        unsafe { libc::kill(pid.trim().parse().expect("a number"), libc::SIGINT) };
-        let mut said = String::new();
-        hodo.stderr
-            .take()
-            .expect("a pipe")
-            .read_to_string(&mut said)
-            .expect("its messages");
+        let said = ended(&mut hodo);
         assert!(!said.contains("stays mapped"), "{said}");
-        hodo.wait().expect("its end");
         target.is_untouched(&maps, threads);
         let _ = fs::remove_dir_all(place);
     }
     target.ends("wrong: 0\n");
+}
+
+/// Returns whether the processor signs return addresses for programs.
+fn signs_addresses() -> bool {
+    // HWCAP_PACA.
+    // SAFETY: getauxval only reads what the kernel has given to this process.
+    cfg!(target_arch = "aarch64") && unsafe { libc::getauxval(libc::AT_HWCAP) } & 1 << 30 != 0
+}
+
+/// The return addresses of frames that are open at detach are signed again, each for its own stack pointer.
+#[test]
+fn frames_with_signed_return_addresses_are_left_open() {
+    needs!(
+        signs_addresses(),
+        "only AArch64 processors with PAC sign return addresses"
+    );
+    let ways = [
+        ("standard", &["record"][..]),
+        ("standard", &["record", "-l"]),
+        ("pac-ret+leaf+b-key", &["record", "--no-time"]),
+    ];
+    let flags = ways.map(|(way, _)| format!("-mbranch-protection={way}"));
+    let programs = flags.map(|flag| build("attached_signed.c", Kind::Pie, &[&flag]));
+    for (n, program) in programs.iter().enumerate() {
+        let mut target = Target::start(program);
+        let (maps, threads) = (target.maps(), target.threads());
+        let place = scratch(&format!("frames_with_signed_return_addresses-{n}"));
+        let data = place.join("data");
+        let mut hodo = command(&target, ways[n].1);
+        let hodo = hodo.arg("-d").arg(&data).stderr(Stdio::piped()).spawn();
+        let mut hodo = hodo.expect("hodo can be run");
+        target.is_changed(program);
+        let input = target.input.as_mut().expect("a pipe");
+        input.write_all(b"x").expect("a byte");
+        let mut line = String::new();
+        target.output.read_line(&mut line).expect("a line");
+        assert_eq!(line, "deep\n");
+        let said = ended(&mut hodo);
+        assert_eq!(said, "", "{:?}", ways[n]);
+        target.is_untouched(&maps, threads);
+        target.ends("1281035\n");
+        let calls = Trace::new(data).calls();
+        assert_eq!((calls["even"], calls["odd"]), (11, 10), "{:?}", ways[n]);
+        fs::remove_dir_all(place).expect("the trace can be removed");
+    }
 }
