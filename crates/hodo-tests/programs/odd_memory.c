@@ -8,6 +8,8 @@
 typedef int (*function)(int);
 #ifdef __x86_64__
 static const unsigned char ANSWER[] = {0xb8, 42, 0, 0, 0, 0xc3};
+#elif defined(__aarch64__)
+static const unsigned char ANSWER[] = {0x40, 0x05, 0x80, 0x52, 0xc0, 0x03, 0x5f, 0xd6};
 #else
 static const unsigned char ANSWER[] = {0x13, 0x05, 0xa0, 0x02, 0x82, 0x80};
 #endif
@@ -45,10 +47,15 @@ static void copied(void) {
     say("called", ((function)(p + ((char *)victim - low)))(6));
     say("called", victim(5));
 }
+static void below_4g(void) { void *p = mmap(0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0); say("below", (uintptr_t)p < 1ul << 32); }
+static void fs_base(void) { unsigned long a = 0, g = 1; syscall(SYS_arch_prctl, ARCH_GET_FS, &a); tell("fs", syscall(SYS_arch_prctl, ARCH_SET_FS, a)); }
+#endif
+#ifndef __riscv
 static void text_writable(void) {
     char *start = (char *)((uintptr_t)victim & -4096);
     tell("mprotect", mprotect(start, 8192, PROT_READ | PROT_WRITE | PROT_EXEC));
     memcpy(victim, ANSWER, sizeof ANSWER);
+    __builtin___clear_cache((char *)victim, (char *)victim + 64);
     say("called", victim(5));
     tell("mprotect", mprotect(start, 8192, PROT_READ | PROT_EXEC));
 }
@@ -60,8 +67,6 @@ static void grows_down(void) {
     say("grown", p[-4096 * 19]);
 }
 static void low_memory(void) { void *p = mmap((void *)0x10000, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0); say("low", (long)p); munmap((void *)0x10000, 4096); }
-static void below_4g(void) { void *p = mmap(0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0); say("below", (uintptr_t)p < 1ul << 32); }
-static void fs_base(void) { unsigned long a = 0, g = 1; syscall(SYS_arch_prctl, ARCH_GET_FS, &a); tell("fs", syscall(SYS_arch_prctl, ARCH_SET_FS, a)); }
 #endif
 static void moved(void) {
     char *p = page(3, 8192);
@@ -125,8 +130,10 @@ static void robust(void) {
 static const struct odd CASES[] = {
     {"own_memory", own_memory}, {"written_and_restored", written_and_restored},
 #ifdef __x86_64__
-    {"copied", copied}, {"text_writable", text_writable}, {"grows_down", grows_down}, {"low_memory", low_memory},
-    {"below_4g", below_4g}, {"fs_base", fs_base},
+    {"copied", copied}, {"below_4g", below_4g}, {"fs_base", fs_base},
+#endif
+#ifndef __riscv
+    {"text_writable", text_writable}, {"grows_down", grows_down}, {"low_memory", low_memory},
 #endif
     {"moved", moved}, {"breaks", breaks}, {"overcommitted", overcommitted}, {"locked", locked}, {"advised", advised},
     {"shared", shared}, {"by_pid", by_pid}, {"no_page", no_page}, {"file_end", file_end}, {"limited", limited},

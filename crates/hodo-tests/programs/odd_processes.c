@@ -1,4 +1,5 @@
 #include "odd.h"
+#include "machine.h"
 #include <linux/sched.h>
 #include <sys/ioctl.h>
 #include <sys/sem.h>
@@ -33,18 +34,16 @@ static void first_catches(void) {
     if (!fork()) { signal(SIGSEGV, caught); *(volatile int *)8 = 1; _exit(3); }
     await(-1, 0);
 }
-#ifdef __x86_64__
 static void first_traps(void) {
     if (apart(CLONE_NEWPID)) return;
-    if (!fork()) { __asm__ volatile("int3"); _exit(3); }
+    if (!fork()) { __asm__ volatile(BREAKPOINT); _exit(3); }
     await(-1, 0);
 }
 static void first_traps_illegal(void) {
     if (apart(CLONE_NEWPID)) return;
-    if (!fork()) { __asm__ volatile("ud2"); _exit(3); }
+    if (!fork()) { __asm__ volatile(ILLEGAL); _exit(3); }
     await(-1, 0);
 }
-#endif
 static void first_aborts(void) {
     if (apart(CLONE_NEWPID)) return;
     if (!fork()) abort();
@@ -232,9 +231,7 @@ static void returns_twice(void) { jmp_buf b; volatile int n = 0; setjmp(b); if (
 
 static const struct odd CASES[] = {
     {"first_faults", first_faults}, {"first_faults_later", first_faults_later}, {"first_catches", first_catches},
-#ifdef __x86_64__
     {"first_traps", first_traps}, {"first_traps_illegal", first_traps_illegal},
-#endif
     {"first_aborts", first_aborts}, {"first_threads", first_threads}, {"first_reaps", first_reaps},
     {"first_kills", first_kills}, {"user_namespace", user_namespace}, {"mount_namespace", mount_namespace},
     {"other_namespaces", other_namespaces}, {"shares_memory", shares_memory}, {"shares_all", shares_all},

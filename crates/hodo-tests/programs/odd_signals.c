@@ -1,4 +1,5 @@
 #include "odd.h"
+#include "machine.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -7,8 +8,9 @@
 #include <sys/eventfd.h>
 #include <sys/epoll.h>
 #include <stddef.h>
-#ifdef __x86_64__
+#if defined(__x86_64__)
 #include <x86intrin.h>
+#define HAS_COUNTER 1
 #endif
 
 static volatile int hits, last, code;
@@ -38,13 +40,16 @@ static void state(int signal) {
     say("blocked", sigismember(&set, signal));
 }
 
-#ifdef __x86_64__
+#ifdef HAS_COUNTER
 static void skip(int signal, siginfo_t *i, void *u) {
-    ucontext_t *context = u;
     hits++;
     code = i->si_code;
     work(5);
-    context->uc_mcontext.gregs[REG_RIP] += ((unsigned char *)context->uc_mcontext.gregs[REG_RIP])[1] == 0x31 ? 2 : 3;
+#ifdef __x86_64__
+    CONTEXT_PC(u) += ((unsigned char *)CONTEXT_PC(u))[1] == 0x31 ? 2 : 3;
+#else
+    CONTEXT_PC(u) += 4;
+#endif
 }
 static void time_counter(void) {
     int mode = 0;
@@ -92,15 +97,18 @@ static void time_counter_threads(void) {
     for (int i = 0; i < 4; i++) pthread_join(threads[i], 0);
     say("hits", hits);
 }
-static void skip_two(int signal, siginfo_t *i, void *u) {
-    ucontext_t *context = u;
+static void skip_first(int signal, siginfo_t *i, void *u) {
     hits++;
-    context->uc_mcontext.gregs[REG_RIP] += 2;
+#ifdef __x86_64__
+    CONTEXT_PC(u) += 2;
+#else
+    CONTEXT_PC(u) += 4;
+#endif
 }
 // Functions that begin with the instruction.
 __attribute__((noinline, noclone)) static unsigned long counter(void) { return __rdtsc(); }
 static void time_counter_moved(void) {
-    handle(SIGSEGV, skip_two, SA_SIGINFO);
+    handle(SIGSEGV, skip_first, SA_SIGINFO);
     prctl(PR_SET_TSC, PR_TSC_SIGSEGV);
     counter();
     work(9);
@@ -111,6 +119,8 @@ static void time_counter_moved(void) {
     say("hits", hits);
 }
 static void time_counter_kills(void) { prctl(PR_SET_TSC, PR_TSC_SIGSEGV); work(9); __rdtsc(); }
+#endif
+#ifdef __x86_64__
 static void int80(void) { long r; __asm__ volatile("int $0x80" : "=a"(r) : "a"(20) : "memory"); say("getpid", r == getpid()); }
 static void vsyscall(void) {
     handle(SIGSEGV, leave, 0);
@@ -123,10 +133,14 @@ static void single_steps(void) {
     __asm__ volatile("pushfq; orq $0x100, (%%rsp); popfq; nop; nop; nop; pushfq; andq $~0x100, (%%rsp); popfq" ::: "memory", "cc");
     say("hits", hits);
 }
-static void breakpoint(void) { handle(SIGTRAP, info, SA_SIGINFO); __asm__ volatile("int3"); say("hits", hits); say("code", code); }
-static void breakpoint_kills(void) { __asm__ volatile("int3"); }
 static void privileged(void) { handle(SIGSEGV, leave, 0); if (!sigsetjmp(env, 1)) __asm__ volatile("hlt"); say("back", 1); }
 #endif
+#ifdef __aarch64__
+static void privileged(void) { handle(SIGILL, leave, 0); if (!sigsetjmp(env, 1)) __asm__ volatile("msr vbar_el1, xzr"); say("back", 1); }
+#endif
+static void past(int signal, siginfo_t *i, void *u) { info(signal, i, u); CONTEXT_PC(u) += BREAKPOINT_STAYS; }
+static void breakpoint(void) { handle(SIGTRAP, past, SA_SIGINFO); __asm__ volatile(BREAKPOINT); say("hits", hits); say("code", code); }
+static void breakpoint_kills(void) { __asm__ volatile(BREAKPOINT); }
 
 static void sent(void) { raise(SIGSEGV); }
 static void sent_blocked(void) { block(SIGSEGV, SIG_BLOCK); raise(SIGSEGV); state(SIGSEGV); block(SIGSEGV, SIG_UNBLOCK); }
@@ -276,13 +290,18 @@ static void strict_kills(void) { prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT); wor
 
 
 static const struct odd CASES[] = {
-#ifdef __x86_64__
+#ifdef HAS_COUNTER
     {"time_counter", time_counter}, {"time_counter_blocked", time_counter_blocked},
     {"time_counter_threads", time_counter_threads}, {"time_counter_kills", time_counter_kills},
     {"time_counter_moved", time_counter_moved},
-    {"int80", int80}, {"vsyscall", vsyscall}, {"single_steps", single_steps}, {"breakpoint", breakpoint},
-    {"breakpoint_kills", breakpoint_kills}, {"privileged", privileged},
 #endif
+#ifndef __riscv
+    {"privileged", privileged},
+#endif
+#ifdef __x86_64__
+    {"int80", int80}, {"vsyscall", vsyscall}, {"single_steps", single_steps},
+#endif
+    {"breakpoint", breakpoint}, {"breakpoint_kills", breakpoint_kills},
     {"sent", sent}, {"sent_blocked", sent_blocked}, {"fault_blocked", fault_blocked}, {"fault_ignored", fault_ignored},
     {"division", division}, {"aborts", aborts}, {"queue", queue}, {"by_descriptor", by_descriptor}, {"once", once},
     {"nested", nested}, {"alternate", alternate}, {"overflow", overflow}, {"stops", stops}, {"pending", pending},

@@ -213,6 +213,255 @@ returned: .zero 1568
 after: .zero 1568
 counter: .long 0
 
+#elif defined(__aarch64__)
+// An image has x0 to x30 and sp, the flags, FPSR, FPCR and one free word, 32 vector registers of at most 256 bytes, 16
+// predicates of at most 32 bytes, and FFR; 9024 bytes. Without SVE it has vector registers of 16 bytes.
+// The registers for an image's address are on the stack for a moment. The flags are not stored, because a function that
+// reads those it is entered with is not traced.
+    .arch armv8-a+sve
+
+.macro STORE image
+    stp x16, x17, [sp, #-16]!
+    adrp x16, \image
+    add x16, x16, :lo12:\image
+    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30
+    str x\n, [x16, #8 * \n]
+    .endr
+    ldr x17, [sp]
+    str x17, [x16, #8 * 16]
+    ldr x17, [sp, #8]
+    str x17, [x16, #8 * 17]
+    add sp, sp, #16
+    mov x17, sp
+    str x17, [x16, #8 * 31]
+    mrs x17, fpsr
+    str x17, [x16, #264]
+    mrs x17, fpcr
+    str x17, [x16, #272]
+    adrp x17, vectors
+    ldr w17, [x17, :lo12:vectors]
+    cbz w17, 8f
+    add x17, x16, #288
+    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+    str z\n, [x17, #\n, mul vl]
+    .endr
+    add x17, x17, #2, lsl #12
+    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    str p\n, [x17, #\n, mul vl]
+    .endr
+    rdffr p0.b
+    str p0, [x17, #16, mul vl]
+    ldr p0, [x17]
+    b 9f
+8:  .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+    str q\n, [x16, #288 + 16 * \n]
+    .endr
+9:
+.endm
+
+// All but x30 and sp.
+.macro LOAD image
+    adrp x16, \image
+    add x16, x16, :lo12:\image
+    ldr x17, [x16, #256]
+    msr nzcv, x17
+    ldr x17, [x16, #264]
+    msr fpsr, x17
+    ldr x17, [x16, #272]
+    msr fpcr, x17
+    adrp x17, vectors
+    ldr w17, [x17, :lo12:vectors]
+    cbz w17, 8f
+    add x17, x16, #288
+    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+    ldr z\n, [x17, #\n, mul vl]
+    .endr
+    add x17, x17, #2, lsl #12
+    ldr p0, [x17, #16, mul vl]
+    wrffr p0.b
+    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    ldr p\n, [x17, #\n, mul vl]
+    .endr
+    b 9f
+8:  .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+    ldr q\n, [x16, #288 + 16 * \n]
+    .endr
+9:  .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29
+    ldr x\n, [x16, #8 * \n]
+    .endr
+    ldp x16, x17, [x16, #8 * 16]
+.endm
+
+.macro FUNCTION name
+    .globl \name
+    .type \name, @function
+\name:
+.endm
+
+.macro END name
+    .size \name, . - \name
+.endm
+
+// Saves or restores what functions must keep.
+.macro SAVED what
+    \what x19, x20, [sp, #16]
+    \what x21, x22, [sp, #32]
+    \what x23, x24, [sp, #48]
+    \what x25, x26, [sp, #64]
+    \what x27, x28, [sp, #80]
+    \what d8, d9, [sp, #96]
+    \what d10, d11, [sp, #112]
+    \what d12, d13, [sp, #128]
+    \what d14, d15, [sp, #144]
+.endm
+
+// One function that calls `callee` with all registers filled.
+.macro PROBE callee
+    .p2align 4
+FUNCTION probe_\callee
+    stp x29, x30, [sp, #-176]!
+    SAVED stp
+    mrs x9, fpcr
+    str x9, [sp, #160]
+    mov x9, sp
+    adrp x10, given
+    add x10, x10, :lo12:given
+    str x9, [x10, #8 * 31]
+    LOAD given
+    bl \callee
+7:  STORE after
+    mrs x9, nzcv
+    str x9, [x16, #256]
+    adr x9, 7b
+    adrp x10, place
+    str x9, [x10, :lo12:place]
+    ldr x9, [sp, #160]
+    msr fpcr, x9
+    SAVED ldp
+    ldp x29, x30, [sp], #176
+    ret
+END probe_\callee
+.endm
+
+    .text
+PROBE long_first
+PROBE short_first
+PROBE marked
+PROBE branch_first
+PROBE tests_memory
+PROBE jumps_on
+PROBE only_returns
+PROBE looping
+PROBE is_signed
+PROBE signed_by_b
+
+    .p2align 4
+FUNCTION long_first
+    STORE seen
+    LOAD returned
+    ret
+END long_first
+
+    .p2align 4
+FUNCTION short_first
+    stp x19, x20, [sp, #-16]!
+    nop
+    ldp x19, x20, [sp], #16
+    STORE seen
+    LOAD returned
+    ret
+END short_first
+
+// Begins with the instruction that marks targets of indirect calls, where that is enforced (`bti c`).
+    .p2align 4
+FUNCTION marked
+    hint #34
+    STORE seen
+    LOAD returned
+    ret
+END marked
+
+// Keeps its return address signed, by either key (`paciasp` and `autiasp`, `pacibsp` and `autibsp`).
+    .p2align 4
+FUNCTION is_signed
+    hint #25
+    STORE seen
+    LOAD returned
+    hint #29
+    ret
+END is_signed
+
+    .p2align 4
+FUNCTION signed_by_b
+    hint #27
+    STORE seen
+    LOAD returned
+    hint #31
+    ret
+END signed_by_b
+
+    .p2align 4
+FUNCTION branch_first
+    b 1f
+    .4byte 0
+1:  STORE seen
+    LOAD returned
+    ret
+END branch_first
+
+    .p2align 4
+FUNCTION tests_memory
+    ldr wzr, [sp]
+    cbz x0, 1f
+    nop
+1:  STORE seen
+    LOAD returned
+    ret
+END tests_memory
+
+    .p2align 4
+FUNCTION jumps_on
+    ldr wzr, [sp]
+    b long_first
+END jumps_on
+
+// A loop that begins at the function's first instruction: one call, two iterations.
+    .p2align 4
+FUNCTION looping
+    mvn x11, x11
+    tbnz x11, #63, looping
+    STORE seen
+    LOAD returned
+    ret
+END looping
+
+// Four bytes, and the next function right after it.
+FUNCTION only_returns
+    ret
+END only_returns
+FUNCTION neighbour
+    mov w0, #42
+    ret
+END neighbour
+
+FUNCTION vector_bytes
+    rdvl x0, #1
+    ret
+END vector_bytes
+
+    .data
+    .p2align 6
+    .globl given, seen, returned, after, place, counter
+given: .zero 9024
+    .p2align 6
+seen: .zero 9024
+    .p2align 6
+returned: .zero 9024
+    .p2align 6
+after: .zero 9024
+place: .quad 0
+counter: .long 0
+
 #else
 // An image is 512 bytes of fxsave (x87, mxcsr, xmm), 16 ymm, then the general registers; 1152 bytes.
 

@@ -15,6 +15,20 @@ struct image {
 };
 // The length of vector registers in bytes, at most 32; 0 if there are none.
 int vectors;
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+#define HAS_SVE (1ul << 22)
+struct image {
+    uint64_t general[32]; // x0 to x30 and sp; those that are not compared are 0
+    uint64_t flags, fpsr, fpcr, unused;
+    uint8_t vectors[32 * 256];
+    uint8_t predicates[17 * 32]; // the last is FFR
+};
+// The length of vector registers in bytes; 0 if there are only those of 16 bytes, and no predicates.
+int vectors;
+// Where the last call has returned to.
+extern uint64_t place;
 #else
 struct image {
     uint8_t fx[512];
@@ -28,6 +42,9 @@ extern int counter;
 void probe_long_first(void), probe_short_first(void), probe_marked(void), probe_branch_first(void),
     probe_tests_memory(void), probe_jumps_on(void), probe_only_returns(void), probe_looping(void);
 int neighbour(void), vector_bytes(void);
+#ifdef __aarch64__
+void probe_is_signed(void), probe_signed_by_b(void);
+#endif
 
 static const struct {
     const char *name;
@@ -38,6 +55,9 @@ static const struct {
     {"marked", probe_marked, 0},             {"branch_first", probe_branch_first, 0},
     {"tests_memory", probe_tests_memory, 0}, {"jumps_on", probe_jumps_on, 0},
     {"only_returns", probe_only_returns, 1}, {"looping", probe_looping, 0},
+#ifdef __aarch64__
+    {"is_signed", probe_is_signed, 0},       {"signed_by_b", probe_signed_by_b, 0},
+#endif
 };
 
 static uint64_t state = 88172645463325252u;
@@ -92,6 +112,54 @@ static int differ(const char *name, const char *when, struct image *want, struct
     return wrong;
 }
 #define PUSHED 0
+#elif defined(__aarch64__)
+enum { X11 = 11, X16 = 16, X17, X29 = 29, X30, SP };
+
+static void fill(struct image *image) {
+    int length = vectors ? vectors : 16, bits = vectors / 8;
+    for (size_t i = 0; i < sizeof *image / 8; i++)
+        ((uint64_t *)image)[i] = next();
+    image->general[X30] = image->general[SP] = 0;
+    // See `looping`.
+    image->general[X11] >>= 1;
+    image->flags = next() & 0xful << 28;
+    // The flags of exceptions, and that of saturation.
+    image->fpsr = next() & 0x0800009f;
+    // Any of the four rounding modes, and other ways to treat small numbers, NaNs and half precision.
+    image->fpcr = next() & 0x1ful << 22;
+    image->unused = 0;
+    memset(image->vectors + 32 * length, 0, sizeof image->vectors - 32 * (size_t)length);
+    memset(image->predicates + 16 * bits, 0, sizeof image->predicates - 16 * (size_t)bits);
+    // FFR says that the first elements have been loaded.
+    uint64_t loaded = next() % (vectors + 1);
+    for (uint64_t i = 0; i < loaded; i++)
+        image->predicates[16 * bits + i / 8] |= 1 << i % 8;
+}
+
+// What a function which changes all of them may leave with any value: x9 to x15, which have no result.
+#define OF_NO_RESULT 0xfe00u
+
+static int differ(const char *name, const char *when, struct image *want, struct image *got, uint64_t sp) {
+    int wrong = 0;
+    uint32_t free = want == &returned ? OF_NO_RESULT : 0;
+    for (int i = 0; i <= X29; i++)
+        if (want->general[i] != got->general[i] && !(free >> i & 1))
+            wrong |= printf("%s %s: x%d\n", name, when, i);
+    if (got == &after && got->general[X30] != place)
+        wrong |= printf("%s %s: x30\n", name, when);
+    if (got->general[SP] != sp)
+        wrong |= printf("%s %s: sp\n", name, when);
+    if (got == &after && want->flags != got->flags)
+        wrong |= printf("%s %s: flags\n", name, when);
+    if (want->fpsr != got->fpsr || want->fpcr != got->fpcr)
+        wrong |= printf("%s %s: the state of floating point\n", name, when);
+    if (memcmp(want->vectors, got->vectors, sizeof want->vectors))
+        wrong |= printf("%s %s: vectors\n", name, when);
+    if (memcmp(want->predicates, got->predicates, sizeof want->predicates))
+        wrong |= printf("%s %s: predicates\n", name, when);
+    return wrong;
+}
+#define PUSHED 0
 #else
 static void fill(struct image *image) {
     for (size_t i = 0; i < sizeof *image / 8; i++)
@@ -138,6 +206,8 @@ int main(int argc, char **argv) {
     vectors = getauxval(AT_HWCAP) >> ('V' - 'A') & 1 ? vector_bytes() : 0;
     if (vectors > 32)
         vectors = 0;
+#elif defined(__aarch64__)
+    vectors = getauxval(AT_HWCAP) & HAS_SVE ? vector_bytes() : 0;
 #endif
     for (size_t p = 0; p < sizeof probes / sizeof *probes && !wrong; p++) {
         for (int i = 0; i < rounds && !wrong; i++) {
@@ -147,7 +217,7 @@ int main(int argc, char **argv) {
             memset(&after, 0, sizeof after);
             counter = i % 7;
             probes[p].probe();
-#ifdef __riscv
+#ifndef __x86_64__
             uint64_t sp = given.general[SP];
 #else
             uint64_t sp = given.general[15];

@@ -35,6 +35,8 @@ CODE long second(long x) {
 // Enough bytes that a short jump does not reach across them.
 #ifdef __riscv
 #define PADDING "j 1f\n.rept 1100\nnop\n.endr\n1:"
+#elif defined(__aarch64__)
+#define PADDING "b 1f\n.rept 1100\nnop\n.endr\n1:"
 #else
 #define PADDING ".skip 300, 0x90"
 #endif

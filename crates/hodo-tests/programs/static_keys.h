@@ -37,15 +37,12 @@ enum { SYNC_CORE = 1 << 5, REGISTER_SYNC_CORE = 1 << 6 };
     ".skip " NEAR " & 1, 0x01\n.skip " NEAR " & 1, 0x00\n"              \
     ".skip ~" NEAR " & 1, 0x13\n.skip ~" NEAR " & 3, 0x00\n"
 #define JUMP ".option push\n.option norelax\nj %l[yes]\n.option pop\n"
-// The word with the key's address, once per key.
-#define SLOT_OF(id) ".Lslot_" #id " - ."
-#define SLOT(id)                                                        \
-    ".ifndef .Lslot_" #id "\n"                                          \
-    ".pushsection .data.rel.ro.hodo_keys,\"aw\",@progbits\n.balign 8\n" \
-    ".Lslot_" #id ": .quad " #id "\n"                                   \
-    ".popsection\n.endif\n"
 // What the intermediate instructions between a nop and a jump change.
 #define CHANGED "t6"
+#elif defined(__aarch64__)
+#define NOP "nop\n"
+#define JUMP "b %l[yes]\n"
+#define CHANGED "cc"
 #else
 #define NEAR "((%l[yes] - 771b - 2) <= 127) & ((%l[yes] - 771b - 2) >= -128)"
 #define FAR "((%l[yes] - 771b - 2) > 127) | ((%l[yes] - 771b - 2) < -128)"
@@ -54,9 +51,19 @@ enum { SYNC_CORE = 1 << 5, REGISTER_SYNC_CORE = 1 << 6 };
     ".skip (" FAR ") & 1, 0x44\n.skip (" FAR ") & 2, 0x00\n"            \
     ".skip (" NEAR ") & 1, 0x66\n.skip (" NEAR ") & 1, 0x90\n"
 #define JUMP "jmp %l[yes]\n"
+#define CHANGED "cc"
+#endif
+#ifdef __x86_64__
 #define SLOT_OF(id) #id "@GOTPCREL"
 #define SLOT(id) ""
-#define CHANGED "cc"
+#else
+// The word with the key's address, once per key.
+#define SLOT_OF(id) ".Lslot_" #id " - ."
+#define SLOT(id)                                                        \
+    ".ifndef .Lslot_" #id "\n"                                          \
+    ".pushsection .data.rel.ro.hodo_keys,\"aw\",@progbits\n.balign 8\n" \
+    ".Lslot_" #id ": .quad " #id "\n"                                   \
+    ".popsection\n.endif\n"
 #endif
 #define BRANCH(code, id, last)                                          \
     __extension__({                                                     \
@@ -137,6 +144,13 @@ static void change(unsigned char *code, long target, int jump) {
     else
         put(code, wanted, 1);
     put(code + kind, wanted + kind, 1);
+}
+#elif defined(__aarch64__)
+// One may replace the other at once, while others execute it.
+static void change(unsigned char *code, long target, int jump) {
+    uint32_t word = jump ? 0x14000000 | (uint32_t)(target - (long)code) >> 2 & 0x3ffffff : 0xd503201f;
+    if (memcmp(code, &word, 4))
+        put(code, (unsigned char *)&word, 4);
 }
 #else
 // Each of the three steps leaves a whole instruction: `test` with any number changes only the flags.

@@ -33,6 +33,12 @@
 #define LONG3 "8@a2"
 #define INT1 "-4@a0"
 #define BYTE2 "1@a1"
+#elif defined(__aarch64__)
+#define LONG1 "8@x0"
+#define LONG2 "8@x1"
+#define LONG3 "8@x2"
+#define INT1 "-4@x0"
+#define BYTE2 "1@x1"
 #else
 #define LONG1 "8@%rdi"
 #define LONG2 "8@%rsi"
