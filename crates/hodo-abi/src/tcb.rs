@@ -107,8 +107,8 @@ pub const STACK_TOP: u64 = SIZE - 32;
 pub const WINDOW: u64 = SIZE - 24;
 /// `u64`: the first time whose upper half is no longer [`EPOCH`].
 pub const EPOCH_END: u64 = SIZE - 16;
-/// `u32`: the lower half of the time for the records of a thread that must not read the time counter. Only on x86-64,
-/// which has no [`EPOCH_END`].
+/// `u32`: the lower half of the time for the records of a thread that must not read the time counter. On x86-64, which
+/// has no [`EPOCH_END`], and on AArch64, where the code of such a thread does not read that.
 pub const NOW: u64 = EPOCH_END;
 /// `u64`: the negative of [`super::SHADOW_DISTANCE`].
 pub const TO_SHADOW: u64 = SIZE - 8;

@@ -11,6 +11,14 @@
 #if defined(__x86_64__)
 #include <x86intrin.h>
 #define HAS_COUNTER 1
+#elif defined(__aarch64__)
+#define HAS_COUNTER 1
+static inline __attribute__((always_inline)) unsigned long __rdtsc(void) {
+    unsigned long time;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(time));
+    return time;
+}
+#define __rdtscp(x) __rdtsc()
 #endif
 
 static volatile int hits, last, code;

@@ -163,8 +163,8 @@ hodo_sys_begin:
     ldrb w9, [x10, #24]
     tbz w9, #0, 1f
     mrs x11, cntvct_el0
-    str x11, [sp, #{TIME_AT}]
     ldr x9, [x15, #{EPOCH_END}]
+    str x11, [sp, #{TIME_AT}]
     cmp x11, x9
     b.lo 1f
     HODO_SYS_AGENT 0

@@ -3,7 +3,8 @@
 mod prologue;
 
 use super::{Reach, Saved};
-use hodo_abi::Isa;
+use anyhow::Result;
+use hodo_abi::{Isa, tcb};
 use hodo_codegen::aarch64::patch::REACH;
 use hodo_isa::aarch64::decode::Insn;
 use hodo_isa::aarch64::regs::LINK;
@@ -83,6 +84,65 @@ pub fn for_unwinders(regs: &Regs) -> Option<Registers> {
     Some(known)
 }
 
+/// Where our code reads the time counter, then the end of the epoch: two words, of which the second one loads from the
+/// control block.
+fn reads_time(pair: [u32; 2]) -> bool {
+    const READ: u32 = 0xD53B_E040;
+    pair[0] & !0x1F == READ && pair[1] & !0x3FF == load_of_end()
+}
+
+/// What takes their place: the first register is loaded instead of the second one, which gets a number above all times.
+/// [`tcb::NOW`] is where the end of the epoch was.
+fn without_counter(pair: [u32; 2]) -> [u32; 2] {
+    let [time, end] = pair.map(|word| word & 0x1F);
+    [pair[1] & !0x1F | time, ABOVE_ALL | end]
+}
+
+/// `movz x0, #0x4000, lsl #48`.
+const ABOVE_ALL: u32 = 0xD2E8_0000;
+
+/// `ldr x0, [x0, #EPOCH_END]`.
+fn load_of_end() -> u32 {
+    const _: () = assert!(tcb::NOW == tcb::EPOCH_END);
+    0xF940_0000 | (tcb::EPOCH_END as u32 / 8) << 10
+}
+
+/// A thread that is this far inside code that [`take_time`] changes must restart it.
+pub const INSIDE_TIME: u64 = 4;
+
+/// Makes our code take the time from the control block instead of the time counter. Returns where it was changed.
+pub fn take_time(code: &mut [u8]) -> Vec<usize> {
+    let mut places = Vec::new();
+    for at in (0..code.len().saturating_sub(7)).step_by(4) {
+        let pair = words(&code[at..at + 8]);
+        if reads_time(pair) {
+            for (index, word) in without_counter(pair).into_iter().enumerate() {
+                code[at + 4 * index..][..4].copy_from_slice(&word.to_le_bytes());
+            }
+            places.push(at);
+        }
+    }
+    places
+}
+
+/// Whether the thread is at code of ours that [`take_time`] has changed.
+///
+/// # Errors
+/// If the memory cannot be accessed.
+pub fn takes_time(regs: &Regs, memory: &Memory) -> Result<bool> {
+    let mut code = [0; 8];
+    memory.read(TargetAddr(regs.pc()), &mut code)?;
+    let [first, second] = words(&code);
+    Ok(first & !0x3FF == load_of_end() && second & !0x1F == ABOVE_ALL)
+}
+
+fn words(code: &[u8]) -> [u32; 2] {
+    core::array::from_fn(|index| {
+        let word = code[4 * index..][..4].try_into();
+        u32::from_le_bytes(word.expect("four bytes"))
+    })
+}
+
 /// Whether the function with this code signs its return address, and then whether by the second key. The code may go on
 /// after the function.
 pub fn signs(code: impl IntoIterator<Item = [u8; 4]>) -> Option<bool> {
@@ -139,5 +199,23 @@ mod tests {
         assert_eq!(signs(&[0xD503_233F, plain[0]]), Some(false));
         assert_eq!(signs(&[plain[0], 0xD503_237F]), Some(true));
         assert_eq!(signs(&[0xD503_245F, 0xD503_23BF]), None);
+    }
+
+    #[test]
+    fn time_is_taken_from_the_control_block() {
+        let bytes = |words: &[u32]| -> Vec<u8> {
+            let words = words.iter().flat_map(|word| word.to_le_bytes());
+            words.collect()
+        };
+        // mrs x9, cntvct_el0; ldr x10, [x11, #1008]; sub x10, x9, x10
+        let reads = [0xD53B_E049, 0xF941_F96A, 0xCB0A_012A];
+        // The program's own, as it is at the end and before another load.
+        let own = [0xD53B_E049, 0xF941_FD6A, 0xD53B_E049];
+        let mut code = bytes(&[&reads[..], &reads, &own].concat());
+        assert_eq!(take_time(&mut code), [0, 12]);
+        // ldr x9, [x11, #1008]; mov x10, #1 << 62
+        let takes = [0xF941_F969, 0xD2E8_000A, reads[2]];
+        assert_eq!(code, bytes(&[&takes[..], &takes, &own].concat()));
+        assert!(take_time(&mut code).is_empty());
     }
 }

@@ -3,9 +3,8 @@
 mod code;
 mod libc_of;
 
-use anyhow::Result;
 use hodo_isa::native::asm::SYSTEM_CALL;
-use hodo_ptrace::{Memory, Regs};
+use hodo_ptrace::Memory;
 
 use super::Restorer;
 pub use code::{called_before, follows_call, jump_at};
@@ -59,22 +58,6 @@ pub const CFA_ABOVE: u64 = 0;
 /// stack.
 pub fn copied_jump(_memory: &Memory, _at: u64) -> Option<(u64, u64)> {
     None
-}
-
-/// A thread that is this far inside code that [`take_time`] changes must restart it.
-pub const INSIDE_TIME: u64 = 0;
-
-/// Makes our code take the time elsewhere. Not needed here: programs cannot forbid themselves the time counter.
-pub fn take_time(_code: &mut [u8]) -> Vec<usize> {
-    Vec::new()
-}
-
-/// Whether our code was changed because it may not read the time counter: never, here.
-///
-/// # Errors
-/// Never, here.
-pub fn takes_time(_regs: &Regs, _memory: &Memory) -> Result<bool> {
-    Ok(false)
 }
 
 /// Checks that stacks and their shadow are apart, for first stacks and dynamic linkers at these addresses.

@@ -3,6 +3,7 @@
 mod prologue;
 
 use super::{Reach, Saved};
+use anyhow::Result;
 use hodo_abi::Isa;
 use hodo_ptrace::{Memory, Regs};
 use hodo_symbols::Registers;
@@ -75,6 +76,22 @@ pub fn signs(_code: impl Iterator<Item = [u8; 4]>) -> Option<bool> {
 /// Where a body begins that is called at an address: there.
 pub fn after_signing(_memory: &Memory, called: u64) -> u64 {
     called
+}
+
+/// A thread that is this far inside code that [`take_time`] changes must restart it.
+pub const INSIDE_TIME: u64 = 0;
+
+/// Makes our code take the time elsewhere. Not needed here: programs cannot forbid themselves the time counter.
+pub fn take_time(_code: &mut [u8]) -> Vec<usize> {
+    Vec::new()
+}
+
+/// Whether our code was changed because it may not read the time counter: never, here.
+///
+/// # Errors
+/// Never, here.
+pub fn takes_time(_regs: &Regs, _memory: &Memory) -> Result<bool> {
+    Ok(false)
 }
 
 #[cfg(test)]
