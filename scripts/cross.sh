@@ -12,10 +12,13 @@
 #   scripts/cross.sh riscv64 [WORD…]      one of them; with words, only tests with one of the words in their names
 #   scripts/cross.sh machine [WORD…]      only tests that run in the machine for RISC-V
 #   scripts/cross.sh install              only installs what both need
+#   scripts/cross.sh wide ARCH [WORD…]    whole programs: all of these tests in the machine for riscv64 or aarch64, and
+#                                         longer ones, which takes an hour or more (HODO_ROUNDS=1000: how often hodo
+#                                         attaches to a busy program)
 #
-# If a file of tests fails, the others still run. The failed one runs a second time, because an emulator on a busy
-# machine stretches every race in a test. At the end, the script names those that failed twice, and those that passed at
-# the second attempt.
+# If a file of tests fails, the others still run. Except in the wide list, the failed one runs a second time, because an
+# emulator on a busy machine stretches every race in a test. At the end, the script names those that failed twice, and
+# those that passed at the second attempt.
 #
 # Of the files in crates/hodo-keys/tests, those with `mod emulator;` run: qemu does not notice by itself that code has
 # changed.
@@ -82,10 +85,10 @@ whole_programs=(
     "record left"
     "record locks a_program_locks_its_own_memory_only"
     "attach killed programs_with_traps_outlive_hodo attached_programs_with_traps_outlive_hodo"
-    "attach moments contexts_saved_through_a_jump queued_signals_arrive_as_sent threads_that_are_cancelled threads_that_throw_all_the_time"
+    "attach moments contexts_saved_through_a_jump frames_with_signed_return_addresses_are_left_open queued_signals_arrive_as_sent threads_that_are_cancelled threads_that_throw_all_the_time"
     "record registers vector_registers_in_use_at_entries_on_new_stacks"
     "attach live_control an_attached_process_changes_too_and_gets_its_code_back"
-    "syscalls printed errors_are_reported"
+    "syscalls printed calls_that_handlers_leave_are_counted errors_are_reported"
     "probes armed"
     "probes after"
 )
@@ -245,14 +248,7 @@ run() {
     local arch="$1" rust="$2" libc="$3" triple="$2-unknown-linux-gnu" gnu="$1-linux-gnu"
     shift 3
     prepare "$arch" "$rust" "$libc" || return 0
-    local all=("${static_keys[@]}" "${function_tracing[@]}")
-    case "$arch" in
-    riscv64) all=("${riscv64[@]}") ;;
-    aarch64)
-        all+=("${aarch64_instructions[@]}" "${aarch64_agent[@]}" "${stubs[@]}" "${aarch64_stopped_threads[@]}"
-            "${aarch64_probes[@]}" "${whole_tests[@]}")
-        ;;
-    esac
+    local -n all="$arch"
     group "$arch, lints" lint "$arch" "$triple" "$@"
     group "$arch, build" build_all "$triple" "${all[@]}"
     [ -n "${built[hodo-sys/lib]:-}" ] || return 0
@@ -388,16 +384,24 @@ machine() {
     trap - EXIT
 }
 
-# Runs whole-program tests in the machine that was started for an architecture: its name, Rust's name of the target, and
-# lines as in `whole_programs`.
-whole() {
-    local arch="$1" triple="$2" test names=() line words tool tools="target/$1-linux/tools"
-    shift 2
-    # Compilers are slow there, so the programs are built here.
+# Builds the programs of tests for an architecture: the file of tests, and its arguments. Compilers are slow in the
+# machine, so this is done here.
+build_programs() {
+    local arch="$1" tool tools="$PWD/target/$1-linux/tools"
     mkdir -p "$tools"
     for tool in gcc g++; do
         ! command -v "$arch-linux-gnu-$tool" >/dev/null || ln -sf "$(command -v "$arch-linux-gnu-$tool")" "$tools/$tool"
     done
+    # Reports each test as failed, since none can run.
+    run_test "$2" env HODO_TEST_BUILDS=1 PATH="$tools:$PATH" "qemu-$arch" -L "/usr/$arch-linux-gnu" -- "${@:3}" \
+        >/dev/null 2>&1 || true
+}
+
+# Runs whole-program tests in the machine that was started for an architecture: its name, Rust's name of the target, and
+# lines as in `whole_programs`.
+whole() {
+    local arch="$1" triple="$2" test names=() line words
+    shift 2
     for line in "$@"; do
         read -ra words <<<"$line"
         test="hodo-tests/${words[0]}"
@@ -405,9 +409,7 @@ whole() {
         names=("${names[@]/#/${words[1]}::}")
         if [ ${#names[@]} = 0 ]; then names=("${words[1]}::"); else names+=(--exact); fi
         tell_skipped "$arch, in a real Linux" "$triple"
-        # Reports each test as failed, since none can run.
-        run_test "$test" env HODO_TEST_BUILDS=1 PATH="$PWD/$tools:$PATH" "qemu-$arch" -L "/usr/$arch-linux-gnu" \
-            -- "${names[@]}" >/dev/null 2>&1 || true
+        build_programs "$arch" "$test" "${names[@]}"
         rm -f "$target/$triple/tmp/skipped.txt"
         tests "$arch, in a real Linux: whole programs, $line" "$test" \
             -- env HODO_BIN="$target/$triple/debug/hodo" HODO_VM_TIMEOUT=1800 HODO_TEST_TIMEOUT=400 \
@@ -415,18 +417,107 @@ whole() {
     done
 }
 
-# All that runs for RISC-V, also in the machine. One build makes all of it.
+# Runs one whole-program test in the machine, and says how it ended: the file, the test, what is special about the run,
+# and the words of a command in front of it. `wide` has the other variables.
+wide_test() {
+    local file="$1" name="$2" special="$3" begun=$SECONDS skipped="$target/$triple/tmp/skipped.txt" how=pass why= log
+    shift 3
+    log="$results/$file-${name//::/-}${special:+-${special// /-}}.txt"
+    rm -f "$skipped"
+    run_test "hodo-tests/$file" env HODO_BIN="$target/$triple/debug/hodo" HODO_VM_TIMEOUT=1800 HODO_TEST_TIMEOUT=400 \
+        "$PWD/scripts/linux.sh" "$arch" run "$@" -- --exact "$name" ${ignored:+--ignored} >"$log" 2>&1 || how=FAIL
+    case "$how" in
+    FAIL) why="see $log" ;;
+    *)
+        if grep -q ' 1 ignored' "$log"; then
+            how=skip why="it takes long"
+        elif [ -s "$skipped" ]; then
+            how=skip why="$(sed 's/^[^ ]*: //' "$skipped" | sort -u | paste -sd ';')"
+        fi
+        ;;
+    esac
+    ends+=("$how")
+    printf '%s %5d s  %s %s%s%s\n' "$how" $((SECONDS - begun)) "$file" "$name" "${special:+ ($special)}" "${why:+: $why}"
+    [ "$how" != FAIL ] || failed+=("$file $name${special:+ ($special)}")
+}
+
+# Runs all whole-program tests in the machine for an architecture, not only those of `whole_programs`. Arguments: as for
+# `run`, and words.
+wide() {
+    local arch="$1" triple="$2-unknown-linux-gnu" results="$target/wide-$1" file name ends=() ignored= length why
+    prepare "$1" "$2" "$3" || return 0
+    shift 3
+    why="$(scripts/linux.sh "$arch" missing)"
+    [ -z "$why" ] || { not_run "$arch" "in a real Linux: $why"; return 0; }
+    local -n all="$arch"
+    local files=()
+    # Those of the engine are for x86-64. The others read the source tree, or start a machine themselves.
+    for file in crates/hodo-tests/tests/*; do
+        file="$(basename "$file" .rs)"
+        case "$file" in engine | riscv64 | tree) ;; *) files+=("$file") ;; esac
+    done
+    # shellcheck disable=SC2046 # one word for each
+    group "$arch, build" build_all "$triple" "${all[@]}" $(named hodo-tests "${files[@]}")
+    [ ${#failed[@]} = 0 ] || return 0
+    mkdir -p "$results"
+    trap 'scripts/linux.sh "$arch" stop' EXIT
+    HODO_VM_SMP=1 scripts/linux.sh "$arch" start || { failed+=("$arch, in a real Linux: it does not start"); return 0; }
+    for file in "${files[@]}"; do
+        build_programs "$arch" "hodo-tests/$file"
+        while read -r name; do
+            is_wanted "$file $name" "$@" || continue
+            wide_test "$file" "$name" "" </dev/null
+        done < <(run_test "hodo-tests/$file" "qemu-$arch" -L "/usr/$arch-linux-gnu" -- --list | sed -n 's/: test$//p')
+    done
+    # shellcheck disable=SC2016 # the other shell expands it
+    local with_length='echo "$0" >/proc/sys/abi/sve_default_vector_length && exec "$@"'
+    for name in registers::every_register_is_kept_at_entry_and_exit \
+        registers::vector_registers_in_use_at_entries_on_new_stacks; do
+        for length in 16 32 64 256; do
+            [ "$arch" = aarch64 ] && is_wanted "record $name" "$@" || continue
+            wide_test record "$name" "vectors of $length bytes" bash -c "$with_length" "$length"
+        done
+    done
+    ignored=yes
+    name=running::a_thousand_rounds_leave_nothing
+    ! is_wanted "attach $name" "$@" || wide_test attach "$name" "${HODO_ROUNDS:-1000} rounds"
+    scripts/linux.sh "$arch" stop
+    trap - EXIT
+    printf '%s\n' "${ends[@]}" | sort | uniq -c
+}
+
+# Whether a name has one of these words, if there are any.
+is_wanted() {
+    local word
+    [ $# -gt 1 ] || return 0
+    for word in "${@:2}"; do
+        case "$1" in *"$word"*) return 0 ;; esac
+    done
+    return 1
+}
+
+# All that runs for AArch64, and for RISC-V, also in the machine. One build makes all of it.
+# shellcheck disable=SC2034 # used by these names
+aarch64=("${static_keys[@]}" "${function_tracing[@]}" "${aarch64_instructions[@]}" "${aarch64_agent[@]}" "${stubs[@]}"
+    "${aarch64_stopped_threads[@]}" "${aarch64_probes[@]}" "${whole_tests[@]}")
 riscv64=("${static_keys[@]}" "${spans[@]}" "${function_tracing[@]}" "${instructions[@]}" hodo-agent/riscv64_syscalls
     "${plans[@]}" "${stubs[@]}" "${probes[@]}" hodo-dbi/riscv64_translated hodo-probe-capi/c "${other_crates[@]}" "${stopped_threads[@]}"
     "${whole_tests[@]}")
 
 only="${1:-}"
 shift || true
-case "$only" in "" | riscv64 | aarch64 | machine | install) ;; *) echo "riscv64, aarch64, machine or install, not $only" >&2; exit 2 ;; esac
+case "$only" in "" | riscv64 | aarch64 | machine | install | wide) ;; *) echo "riscv64, aarch64, machine, install or wide, not $only" >&2; exit 2 ;; esac
 if [ "$only" = install ]; then
     prepare riscv64 riscv64gc libc6-dev-riscv64-cross || true
     prepare aarch64 aarch64 libc6-dev-arm64-cross || true
     exit
+fi
+if [ "$only" = wide ]; then
+    case "${1:-}" in
+    riscv64) wide riscv64 riscv64gc libc6-dev-riscv64-cross "${@:2}" ;;
+    aarch64) wide aarch64 aarch64 libc6-dev-arm64-cross "${@:2}" ;;
+    *) echo "wide: riscv64 or aarch64, not '${1:-}'" >&2; exit 2 ;;
+    esac
 fi
 # Why there is no machine for RISC-V, if so.
 no_linux=
@@ -439,7 +530,7 @@ if [ ${#unsteady[@]} -gt 0 ]; then
     printf '  %s\n' "${unsteady[@]}"
 fi
 if [ ${#failed[@]} -gt 0 ]; then
-    echo "failed twice:"
+    [ "$only" = wide ] && echo "failed:" || echo "failed twice:"
     printf '  %s\n' "${failed[@]}"
     exit 1
 fi
