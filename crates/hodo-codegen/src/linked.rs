@@ -3,5 +3,6 @@
 
 pub(crate) mod asm;
 pub(crate) mod detour;
+pub(crate) mod exits;
 pub(crate) mod frames;
 pub(crate) mod hooks;

@@ -4,14 +4,15 @@ use anyhow::Result;
 use hodo_abi::Span;
 use hodo_codegen::arena::{Arena, Room, gaps};
 
+use crate::arch::ISLANDS;
 use crate::ledger::Page;
 use crate::space::Space;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::{Stopped, Syscalls, TargetAddr, start_of_heap};
 
-/// Bytes of a jump to anywhere.
-const JUMP: u64 = 14;
+/// Bytes of a place.
+const JUMP: u64 = hodo_patch::PLACE;
 /// Room for a heap that grows. Allocators whose heap cannot grow by `brk` any more map memory elsewhere.
 const HEAP: u64 = 128 << 20;
 /// No program gets more pages than this.
@@ -94,10 +95,15 @@ impl Trampolines {
         maps.sort_unstable_by_key(|mapping| mapping.start);
         let first = (range.start & !(Page::SIZE - 1)).max(LOWEST);
         let within = first..range.end.next_multiple_of(Page::SIZE);
-        // Not where the program's heap is about to grow.
-        let mut spans: Vec<Span> = maps.iter().map(Mapping::span).chain(self.heap).collect();
-        spans.sort_unstable_by_key(|span| span.start);
-        let page = gaps(spans, within).next()?.start;
+        // Not where the program's heap is about to grow; or at least not where it grows first.
+        let heap = self.heap;
+        let free = |most: u64| {
+            let heap = heap.map(|heap| Span::at(heap.start, heap.len().min(most)));
+            let mut spans: Vec<Span> = maps.iter().map(Mapping::span).chain(heap).collect();
+            spans.sort_unstable_by_key(|span| span.start);
+            gaps(spans, within.clone()).next()
+        };
+        let page = free(HEAP).or_else(|| free(ISLANDS.heap))?.start;
         if let Some(chosen) = &mut self.chosen {
             chosen.push(page);
             maps.push(taken(page));

@@ -7,19 +7,22 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hodo_codegen::native::patch;
-use hodo_plan::model::{Extra, SitePlan, Tactic};
+use hodo_isa::Via;
+use hodo_isa::code::{Flow, Insn};
+use hodo_plan::model::{Extra, Pad, SitePlan, Spare, Tactic};
 
 use crate::open_site::{Later, Open};
-use crate::site_writer::{Pad, take_back, trap, write_pads};
+use crate::site_writer::{Found, take_back, trap, write_pads};
 use crate::{Lead, Patches, Places};
 
-/// How far from a jump to search for our memory: a little less than the jump reaches.
-const NEARBY: u64 = 0x7000_0000;
 /// Size and alignment of an address in bytes.
 const WORD: u64 = 8;
 
-/// The changes to the site if its stub is far away.
-pub(crate) fn far_site(site: &SitePlan) -> Cow<'_, SitePlan> {
+/// The changes to the site if its stub is far away. `code`: its displaced instructions.
+pub(crate) fn far_site<'s>(site: &'s SitePlan, code: &[u8]) -> Cow<'s, SitePlan> {
+    if let Some(via) = patch::FAR_VIA {
+        return Cow::Owned(by_pads(site, code, via));
+    }
     let Some(far) = &site.far else {
         return Cow::Borrowed(site);
     };
@@ -32,10 +35,35 @@ pub(crate) fn far_site(site: &SitePlan) -> Cow<'_, SitePlan> {
     })
 }
 
+/// The site, with a pad near each place where control leaves its displaced instructions. The jumps there, and that from
+/// the site, save this register.
+fn by_pads(site: &SitePlan, code: &[u8], via: Via) -> SitePlan {
+    let displaced = &site.displaced;
+    let pad = |from: u64, to: u64| Pad { from, at: None, to };
+    let leads_out = |insn: Insn| match insn.flow {
+        Flow::Branch(to) | Flow::Jump(to) if !displaced.contains(&to) => Some(pad(insn.addr, to)),
+        // One of the first instruction is a call of the function, which is recorded.
+        Flow::Call(to) => Some(pad(insn.addr, to)),
+        _ => None,
+    };
+    let end = pad(displaced.end, displaced.end);
+    let pads = hodo_isa::NATIVE.sweep(code, displaced.start);
+    let pads = pads.filter_map(leads_out).chain([end]).collect();
+    SitePlan {
+        via,
+        spare: Spare {
+            dead: site.spare.dead.clone(),
+            back: via,
+            pads,
+        },
+        ..site.clone()
+    }
+}
+
 /// What leads such a site to its stub; it is written after everything else.
 pub(crate) fn lead_far(
     site: &SitePlan,
-    pads: &[Pad],
+    pads: &[Found],
     at: u64,
     stub: u64,
     patches: &mut Patches,
@@ -124,18 +152,16 @@ impl<'p> Writing<'p> {
             Extra::Near | Extra::HopDonor { .. } => patch::near(at, site.patch_len)?,
             _ => nearby(at),
         };
-        let entry = places(range)?.next_multiple_of(2);
+        let entry = places(range)?.next_multiple_of(patch::ALIGNED);
         let literal = word(entry, places)?;
+        let [first, second] = patch::in_two(site.via);
+        let stub = patch::jump_entry(site.stub, site.via);
         let mut writes = vec![
-            (entry, {
-                // The site has already saved the register on the stack.
-                let via = site.via.jumping();
-                patch::by_literal(entry, literal, via)?
-            }),
-            (literal, site.stub.to_le_bytes().to_vec()),
+            (entry, patch::by_literal(entry, literal, second)?),
+            (literal, stub.to_le_bytes().to_vec()),
         ];
         match site.extra {
-            Extra::None => writes.push((at, patch::jump(at, entry, site.via)?)),
+            Extra::None => writes.push((at, patch::jump(at, entry, first)?)),
             Extra::HopSlot(slot) => {
                 let slot = slot.wrapping_add(bias);
                 writes.push((at, patch::hop(at, slot, site.patch_len)?));
@@ -152,7 +178,7 @@ impl<'p> Writing<'p> {
 }
 
 fn nearby(at: u64) -> Range<u64> {
-    at.saturating_sub(NEARBY)..at.saturating_add(NEARBY)
+    at.saturating_sub(patch::NEARBY)..at.saturating_add(patch::NEARBY)
 }
 
 /// Our memory for an address.

@@ -27,6 +27,7 @@ use std::collections::{BTreeMap, HashSet};
 pub use hook::{ASKED, Announcement, AskedCall, Hook, LimitCall, Raise, announces, asked_end};
 pub use kept::KEEPS_STUBS;
 pub use placed::{Copied, Copies, Stub};
+use probe::LARGEST;
 pub use probe::{Probe, Region};
 pub use refusal::Refusal;
 pub use stack::packs_stacks;
@@ -36,7 +37,9 @@ pub use trap_handler::TrapHandler;
 use hodo_abi::Span;
 use hodo_codegen::native::frames::{self, Frames};
 use hodo_codegen::native::masm::{Masm, fill};
-use hodo_codegen::native::patch::{REACH, REACHES_ANYWHERE, before_stub, displace, trap_entry};
+use hodo_codegen::native::patch::{
+    FAR_VIA, REACH, REACHES_ANYWHERE, before_stub, displace, trap_entry,
+};
 use hodo_codegen::native::stub::{self, Body, Layout, Records, Registers, Runtime, Scope};
 use hodo_codegen::patch::{Leaving, dead};
 use hodo_isa::Via;
@@ -216,8 +219,11 @@ pub struct Sites<'p> {
     pub regions: &'p [Region<'p>],
 }
 
-/// Finds executable memory for 14 bytes that begin in a range of runtime addresses.
+/// Finds executable memory for [`PLACE`] bytes that begin in a range of runtime addresses.
 pub type Places<'a> = dyn FnMut(std::ops::Range<u64>) -> Option<u64> + 'a;
+
+/// The most bytes that are written to such memory.
+pub const PLACE: u64 = hodo_codegen::native::patch::ROOM;
 
 /// Offsets that stubs use, taken from the trace format.
 #[must_use]
@@ -458,7 +464,7 @@ impl Island {
         let before = (self.code.len(), self.rows.len());
         let mut code = Masm::new(&mut self.code, self.base + self.origin as u64);
         code.align(16);
-        let rows = before_stub(&mut code, records.registers.via);
+        let rows = before_stub(&mut code, records.registers.via, records.registers.signing);
         self.rows.extend(rows);
         let at = code.here();
         let entry = trap_entry(at, records.registers.via);
@@ -529,14 +535,16 @@ impl Island {
                 continue;
             };
             let records = records(traced.id, traced.filter, site.mode, recording);
-            let far = self
-                .check_reach(site.patch.wrapping_add(image.bias))
-                .is_err();
-            let site = &*match far {
-                true => far_site(site),
-                false => Cow::Borrowed(site),
+            let changes = [&calls, &nops];
+            let (far, site) = match self.here(site, image, &changes) {
+                Ok(here) => here,
+                Err(reason) => {
+                    patches.failed.push((traced.function.addr, reason));
+                    continue;
+                }
             };
-            match self.add_site((site, &records), image, &[&calls, &nops], places, patches) {
+            let site = &*site;
+            match self.add_site((site, &records), image, &changes, places, patches) {
                 Ok((stub, later)) => {
                     open.extend(later.map(|later| Open::new(site, later, stub)));
                     if !far {
@@ -552,11 +560,7 @@ impl Island {
             let before = patches.writes.len();
             let (site, changes) = (region.site, [&calls, &nops]);
             match self.add_region((region, places), image, recording, &changes, patches) {
-                Ok((start, later)) => {
-                    // Few sites need this, and there may be a million regions.
-                    let later = later.map(|later| Box::new(Open::new(site, later, start)));
-                    built.push((site, before..patches.writes.len(), later));
-                }
+                Ok(later) => built.push((site, before..patches.writes.len(), later)),
                 Err(reason) => {
                     patches.failed.push((site.patch, reason));
                     lost.push(site);
@@ -596,6 +600,23 @@ impl Island {
         Ok(code)
     }
 
+    /// The plan of a site, as it is for this island, and whether the island is far away.
+    fn here<'s>(
+        &self,
+        site: &'s SitePlan,
+        image: Image<'_>,
+        changes: &[&BTreeMap<u64, Vec<u8>>],
+    ) -> Result<(bool, Cow<'s, SitePlan>), Refusal> {
+        match self.check_reach(site.patch.wrapping_add(image.bias)) {
+            Ok(()) => Ok((false, Cow::Borrowed(site))),
+            Err(reason) if !REACHES_ANYWHERE => Err(reason),
+            Err(_) => {
+                let code = Self::displaced(site, image, changes)?;
+                Ok((true, far_site(site, &code)))
+            }
+        }
+    }
+
     fn add_site(
         &mut self,
         (site, records): (&SitePlan, &Records),
@@ -609,9 +630,6 @@ impl Island {
         let resume = site.displaced.end.wrapping_add(image.bias);
         let at = site.patch.wrapping_add(image.bias);
         let reach = self.check_reach(at);
-        if !REACHES_ANYWHERE {
-            reach.clone()?;
-        }
         let (mut copies, mut exits) = (Vec::new(), Vec::new());
         let mut records = *records;
         records.registers = registers(site);
@@ -647,11 +665,20 @@ impl Island {
 
     /// Checks that the whole island and an address can reach each other.
     fn check_reach(&self, at: u64) -> Result<(), Refusal> {
-        let end = self.base + self.capacity;
-        if at.abs_diff(self.base) < REACH && at.abs_diff(end) < REACH {
+        self.check_within(at, REACH)
+    }
+
+    /// Checks that the whole island is at most this far away from an address. Where islands can be larger than what a
+    /// jump reaches, it is enough if that holds for what is added next.
+    fn check_within(&self, at: u64, reach: u64) -> Result<(), Refusal> {
+        let (start, end) = match FAR_VIA {
+            Some(_) => (self.end(), self.end() + LARGEST as u64),
+            None => (self.base, self.base + self.capacity),
+        };
+        if at.abs_diff(start) < reach && at.abs_diff(end) < reach {
             Ok(())
         } else {
-            Err(format!("there is no island within {}", in_words(REACH)).into())
+            Err(format!("there is no island within {}", in_words(reach)).into())
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use hodo_codegen::native::patch::{Through, call_through, lead_through, registers_through, shares};
+use hodo_codegen::native::patch::{
+    SLOT_REACH, Through, call_through, lead_through, reach_through, registers_through, shares,
+};
 use hodo_isa::native::relocate::RelocateError;
 use hodo_plan::model::LibcallForm;
 
@@ -57,7 +59,9 @@ impl Island {
             let cut = ends.partition_point(|&end| end < inside.start);
             let reach = match ends.get(cut) {
                 Some(end) if inside.contains(end) => Err(CUT.into()),
-                _ => self.check_reach(at).and_then(|()| self.check_reach(got)),
+                _ => self
+                    .check_within(at, reach_through(through, site.patch_len))
+                    .and_then(|()| self.check_within(got, SLOT_REACH)),
             };
             let stub = reach.and_then(|()| match shared.get(&key) {
                 Some(&stub) => Ok(stub),

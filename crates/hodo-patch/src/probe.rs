@@ -9,7 +9,7 @@ use hodo_abi::Span;
 use hodo_codegen::native::detour::{self, Action, Detour, DetourError, Place, SYSTEM_CALL, When};
 use hodo_codegen::native::frames;
 use hodo_codegen::native::masm::Masm;
-use hodo_codegen::native::patch::{before_stub, state, take_signature, way_to_call};
+use hodo_codegen::native::patch::{FAR_VIA, before_stub, state, take_signature, way_to_call};
 use hodo_codegen::native::stub::{Body, Records, Runtime};
 use hodo_codegen::patch::dead;
 use hodo_isa::code::{Flow, Insn};
@@ -17,8 +17,9 @@ use hodo_isa::native::cfa::{Row, Rule};
 use hodo_isa::{Signing, Via};
 use hodo_plan::model::SitePlan;
 
-use crate::open_site::Later;
-use crate::site_writer::{lead, pad, pads};
+use crate::far::lead_far;
+use crate::open_site::Open;
+use crate::site_writer::{Found, lead, pad, pads};
 use crate::{
     Copied, Image, Island, Lead, Patches, Places, Recording, Traced, layout, records, registers,
 };
@@ -50,11 +51,11 @@ pub struct Region<'p> {
 }
 
 /// How many bytes must be free in an island before a detour is begun: more than the largest takes.
-const LARGEST: usize = 256 << 10;
+pub(crate) const LARGEST: usize = 256 << 10;
 
 impl Island {
     /// Adds the detour of a region, preceded by the stub of its function if that is traced, and the bytes to write over
-    /// the region's start. Returns its address.
+    /// the region's start. Returns what is left for later.
     pub(crate) fn add_region(
         &mut self,
         (region, places): (&Region<'_>, &mut Places<'_>),
@@ -62,10 +63,13 @@ impl Island {
         recording: Recording,
         changes: &[&BTreeMap<u64, Vec<u8>>],
         patches: &mut Patches,
-    ) -> Result<(u64, Option<Later>), Refusal> {
-        let site = region.site;
-        let at = site.patch.wrapping_add(image.bias);
-        self.check_reach(at)?;
+    ) -> Result<Option<Box<Open>>, Refusal> {
+        let at = region.site.patch.wrapping_add(image.bias);
+        let (far, site) = match (self.check_reach(at), FAR_VIA) {
+            (Err(reason), None) => return Err(reason),
+            _ => self.here(region.site, image, changes)?,
+        };
+        let site = &*site;
         self.check_room(LARGEST)?;
         let displaced = &site.displaced;
         let code = Self::displaced(site, image, changes)?;
@@ -76,23 +80,17 @@ impl Island {
         let dead = |at: u64| dead(spare, at);
         let found = pads(site, image.bias, places)?;
         let pads = |at: u64| pad(&found, at);
-        let kept = call_in_place(&code, site, dead, |call| (image.code)(call));
-        let (length, back) = kept.unwrap_or((code.len(), site.spare.back));
+        let (length, back, resume) = moved_part(site, (&code, far), image, &found);
         let code = &code[..length];
-        let end = from + code.len() as u64;
-        let resume = match back {
-            Via::Kept(_) => pads(end.wrapping_sub(image.bias)).unwrap_or(end - Via::TAKE),
-            Via::Nothing | Via::Free(_) => end,
-        };
         let landing = landing(site, code);
         let place = Place {
             code,
             from,
             resume,
-            // A stub restores the register itself.
+            // A stub restores the register itself, and so does the code in front of a detour far away.
             via: match region.function {
-                Some(_) => Via::Nothing,
-                None => site.via,
+                None if !far => site.via,
+                _ => Via::Nothing,
             },
             back,
             signing: match landing {
@@ -123,7 +121,7 @@ impl Island {
             self.close_group();
         }
         let (start, detour) = match region.function {
-            None => self.bare_detour(site.via, wraps, emit)?,
+            None => self.bare_detour((site.via, landing), wraps, emit)?,
             Some(traced) => {
                 let own = traced.function.outcome.as_ref();
                 let own = own.map_err(|reason| Refusal::from(reason.clone()))?;
@@ -133,7 +131,10 @@ impl Island {
                 self.detour_in_stub((&records, at), returns, &mut patches.faults, emit)?
             }
         };
-        let later = lead(site, &found, at, start, patches)?;
+        let later = match far {
+            true => lead_far(site, &found, at, start, patches)?,
+            false => lead(site, &found, at, start, patches)?,
+        };
         if matches!(site.spare.back, Via::Kept(_)) || !found.is_empty() {
             patches.leaving.push(Span::from(start..self.end()));
         }
@@ -144,20 +145,21 @@ impl Island {
             .exits
             .into_iter()
             .for_each(|way| patches.add_way(way));
-        Ok((start, later))
+        // Few sites need this, and there may be a million regions.
+        Ok(later.map(|later| Box::new(Open::new(site, later, start))))
     }
 
     /// Adds a detour without a stub in front of it. Also returns its address.
     fn bare_detour(
         &mut self,
-        via: Via,
+        (via, signing): (Via, Signing),
         wraps: bool,
         emit: impl FnOnce(&mut Masm<'_>) -> Result<Detour, DetourError>,
     ) -> Result<(u64, Detour), Refusal> {
         let before = self.code.len();
         let mut out = Masm::new(&mut self.code, self.base + self.origin as u64);
         out.align(16);
-        let _ = before_stub(&mut out, via);
+        let _ = before_stub(&mut out, via, signing);
         let start = out.here();
         let detour = emit(&mut out).map_err(|error| {
             self.code.truncate(before);
@@ -317,6 +319,29 @@ fn copies(detour: &Detour, from: u64, at: u64) -> Vec<Copied> {
         });
     }
     copies
+}
+
+/// How many bytes of a region are moved, the register of the jump back from them, and where that leads.
+fn moved_part(
+    site: &SitePlan,
+    (code, far): (&[u8], bool),
+    image: Image<'_>,
+    pads: &[Found],
+) -> (usize, Via, u64) {
+    let dead = |at: u64| dead(&site.spare.dead, at);
+    let kept = match far {
+        // No register is known to be free for a jump to the call.
+        true => None,
+        false => call_in_place(code, site, dead, |call| (image.code)(call)),
+    };
+    let (length, back) = kept.unwrap_or((code.len(), site.spare.back));
+    let end = site.displaced.start + length as u64;
+    let resume = end.wrapping_add(image.bias);
+    let resume = match back {
+        Via::Kept(_) => pad(pads, end).unwrap_or(resume - Via::TAKE),
+        Via::Nothing | Via::Free(_) => resume,
+    };
+    (length, back, resume)
 }
 
 /// The offset of the call that ends a region, if the call can be executed in place, so that the processor predicts its

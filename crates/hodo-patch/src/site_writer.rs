@@ -8,7 +8,7 @@ use hodo_isa::Via;
 use hodo_plan::model::{self, Extra, SitePlan, Tactic, elsewhere};
 
 use crate::open_site::{Later, Open};
-use crate::{Lead, OUT_OF_REACH, Patches, Places};
+use crate::{Lead, OUT_OF_REACH, Patches, Places, in_words};
 
 impl Patches {
     /// Adds to [`Patches::ways`].
@@ -23,7 +23,7 @@ const NO_WAY_OUT: &str = "no register is free for the jump from its copy, and no
 /// The pad through which control leaves the displaced instructions if no register is free: as in the plan, with its
 /// runtime address.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pad {
+pub(crate) struct Found {
     /// Link-time address of the instruction, or the end.
     pub from: u64,
     /// Runtime address of the pad.
@@ -37,24 +37,32 @@ pub(crate) fn pads(
     site: &SitePlan,
     bias: u64,
     places: &mut Places<'_>,
-) -> Result<Vec<Pad>, Refusal> {
+) -> Result<Vec<Found>, Refusal> {
     let place = |pad: &model::Pad| {
         let at = match pad.at {
             Some(at) => Some(at.wrapping_add(bias)),
             None => patch::near_pad(pad.to.wrapping_add(bias)).and_then(&mut *places),
         };
-        Some(Pad {
+        Some(Found {
             from: pad.from,
-            at: at?.next_multiple_of(2),
+            at: at?.next_multiple_of(patch::ALIGNED),
             to: pad.to,
         })
     };
-    let found: Option<Vec<Pad>> = site.spare.pads.iter().map(place).collect();
-    found.ok_or(NO_WAY_OUT.into())
+    let found: Option<Vec<Found>> = site.spare.pads.iter().map(place).collect();
+    found.ok_or_else(|| match patch::FAR_VIA {
+        // Only sites of far islands have pads.
+        Some(_) => {
+            let reach = in_words(patch::REACH);
+            let text = "and no memory is near enough for jumps to one farther away";
+            format!("there is no island within {reach}, {text}").into()
+        }
+        None => NO_WAY_OUT.into(),
+    })
 }
 
 /// The address of the pad for a link-time address.
-pub(crate) fn pad(pads: &[Pad], from: u64) -> Option<u64> {
+pub(crate) fn pad(pads: &[Found], from: u64) -> Option<u64> {
     let found = pads.iter().find(|pad| pad.from == from);
     found.map(|pad| pad.at)
 }
@@ -62,7 +70,7 @@ pub(crate) fn pad(pads: &[Pad], from: u64) -> Option<u64> {
 /// Writes what leads from a site to its stub, as far as this needs no other memory.
 pub(crate) fn lead(
     site: &SitePlan,
-    pads: &[Pad],
+    pads: &[Found],
     at: u64,
     stub: u64,
     patches: &mut Patches,
@@ -105,7 +113,7 @@ pub(crate) fn lead(
 }
 
 /// Writes the pads of a site.
-pub(crate) fn write_pads(pads: &[Pad], bias: u64, patches: &mut Patches) -> Result<(), Refusal> {
+pub(crate) fn write_pads(pads: &[Found], bias: u64, patches: &mut Patches) -> Result<(), Refusal> {
     for pad in pads {
         let to = pad.to.wrapping_add(bias);
         let bytes = patch::pad(pad.at, to).ok_or(OUT_OF_REACH)?;
@@ -117,7 +125,7 @@ pub(crate) fn write_pads(pads: &[Pad], bias: u64, patches: &mut Patches) -> Resu
 
 /// Writes the code that restores the register of the jump back from a stub or a detour, if the jump saves one and there
 /// is no pad.
-pub(crate) fn take_back(site: &SitePlan, pads: &[Pad], at: u64, patches: &mut Patches) {
+pub(crate) fn take_back(site: &SitePlan, pads: &[Found], at: u64, patches: &mut Patches) {
     let end = site.displaced.end;
     let taken = patch::take_back(site.spare.back);
     if !taken.is_empty() && pads.iter().all(|pad| pad.from != end) {

@@ -11,8 +11,8 @@ mod code;
 #[cfg(target_arch = "riscv64")]
 #[path = "stubs/riscv64/compiled.rs"]
 mod compiled;
-#[cfg(target_arch = "riscv64")]
-#[path = "stubs/riscv64/far.rs"]
+#[cfg_attr(target_arch = "riscv64", path = "stubs/riscv64/far.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "stubs/aarch64/far.rs")]
 mod far;
 #[path = "stubs/generated.rs"]
 mod generated;

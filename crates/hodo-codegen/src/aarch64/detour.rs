@@ -4,7 +4,8 @@
 //! * Without LSE, one more register is needed for counting, since the processor adds by two instructions.
 //! * The function may have signed its return address ([`Place::signing`]). Then return probes authenticate it, and sign
 //!   the address of our code in its place.
-//! * Detours lead back by `b`, or else by `ret` with a register: `br` faults in guarded code.
+//! * Detours lead back by `b`, or by `ret` with a register: `br` faults in guarded code. Those far away lead to pads,
+//!   which are not guarded.
 
 mod asm;
 

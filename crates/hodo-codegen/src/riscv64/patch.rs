@@ -5,6 +5,7 @@ use core::ops::Range;
 use hodo_isa::riscv64::asm::ops::Insns as _;
 
 use super::stub::Body;
+use crate::linked::exits::{Exit, keep_rows};
 pub use crate::patch::{Displaced, Leaving, NoWindow, Through, Window};
 use crate::stub::Registers;
 use hodo_isa::riscv64::asm::{Code, Reach};
@@ -15,7 +16,7 @@ use hodo_isa::riscv64::encode::c_j;
 use hodo_isa::riscv64::isa::options;
 use hodo_isa::riscv64::regs::KEPT;
 use hodo_isa::riscv64::regs::{RA, SP, ZERO};
-use hodo_isa::riscv64::relocate::{EXIT, Options, RelocateError, Relocated, choose, relocate};
+use hodo_isa::riscv64::relocate::{EXIT, Options, RelocateError, choose, relocate};
 use hodo_isa::riscv64::scan::{Flow, Sweep};
 use hodo_isa::riscv64::{FAR, JUMP, KEEP, Riscv64};
 use hodo_isa::{InstructionSet, Signing, Via};
@@ -79,8 +80,25 @@ pub fn near(from: u64, len: u8) -> Option<Range<u64>> {
     Some(from.saturating_sub(reach)..from.saturating_add(reach - 1))
 }
 
+/// How far from a jump to search for our memory: a little less than the jump reaches.
+pub const NEARBY: u64 = 0x7000_0000;
+/// Bytes that the longest jump in our memory takes there.
+pub const ROOM: u64 = FAR + KEEP;
+/// Jumps in our memory begin at multiples of this.
+pub const ALIGNED: u64 = 2;
+
 /// Whether sites can have stubs that no long jump reaches.
 pub const REACHES_ANYWHERE: bool = true;
+
+/// The register of all jumps between a far stub and our memory near its site; `None` if each site has its own.
+pub const FAR_VIA: Option<Via> = None;
+
+/// What a site's own jump and the jump in our memory nearby get in place of a single one. The first one saves the
+/// register.
+#[must_use]
+pub fn in_two(via: Via) -> [Via; 2] {
+    [via, via.jumping()]
+}
 
 /// Whether everything in stubs and jumps that depends on addresses is a four-byte word, to which a difference can be
 /// added.
@@ -135,7 +153,7 @@ pub fn trap_entry(stub: u64, via: Via) -> u64 {
 
 /// The code before a stub for [`trap_entry`]. Returns where the frame is in it.
 #[must_use]
-pub fn before_stub(code: &mut Code<'_>, via: Via) -> Vec<Row> {
+pub fn before_stub(code: &mut Code<'_>, via: Via, _: Signing) -> Vec<Row> {
     let Via::Kept(register) = via else {
         return Vec::new();
     };
@@ -152,6 +170,12 @@ pub fn before_stub(code: &mut Code<'_>, via: Via) -> Vec<Row> {
         },
     };
     [(start, 0), (start + 2, 16)].map(row).into()
+}
+
+/// Where a jump that may have saved a register enters a stub.
+#[must_use]
+pub fn jump_entry(stub: u64, _: Via) -> u64 {
+    stub
 }
 
 /// What a long jump needs in place of a call, if these registers are dead; `None` if there can be none. A call
@@ -228,7 +252,12 @@ pub fn displace(
     };
     let mut moved = relocate(code, from, to, &options)?;
     let (mut rows, last) = moved_rows(code, from, &moved);
-    keep_rows(&mut rows, &moved);
+    let form = Exit {
+        lowers: 2,
+        len: EXIT as u32,
+        stack: SP,
+    };
+    keep_rows(&mut rows, &moved, form);
     let pieces = moved.map.iter();
     let mut copies: Vec<_> = pieces
         .map(|piece| (from + piece.old as u64, to + piece.new as u64))
@@ -270,36 +299,6 @@ pub fn displace(
         copies,
         exits,
     })
-}
-
-/// Where the frame is while moved instructions that leave through pads have a register saved.
-fn keep_rows(rows: &mut Vec<Row>, moved: &Relocated) {
-    for exit in &moved.exits {
-        let at = exit.new as u32;
-        let next = rows.partition_point(|row| row.at <= at);
-        let before = next.checked_sub(1).map(|before| rows[before].rule);
-        let Some(Rule::Frame {
-            base: SP,
-            offset,
-            saved,
-        }) = before
-        else {
-            continue;
-        };
-        let rule = Rule::Frame {
-            base: SP,
-            offset: offset + 16,
-            saved,
-        };
-        // After it, the state is that of the instruction.
-        let end = at + EXIT as u32;
-        let restored = before.filter(|_| rows.get(next).is_none_or(|row| row.at > end));
-        let restored = restored.map(|rule| Row { at: end, rule });
-        rows.splice(
-            next..next,
-            [Row { at: at + 2, rule }].into_iter().chain(restored),
-        );
-    }
 }
 
 /// A jump to anywhere through the address that follows it.
@@ -362,6 +361,15 @@ pub fn lead_through(at: u64, stub: u64, through: Through, len: u8) -> Option<Vec
 pub fn shares(through: Through) -> bool {
     through != Through::Entry
 }
+
+/// How far away the stub of such a site can be.
+#[must_use]
+pub fn reach_through(_: Through, _: u8) -> u64 {
+    REACH
+}
+
+/// How far away from an island slots can be.
+pub const SLOT_REACH: u64 = REACH;
 
 /// The registers that a stub at such a site may use. Calls through slots are calls of functions in other files.
 #[must_use]

@@ -54,6 +54,22 @@ pub fn far(from: u64, to: u64, _: Via) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// How far from a jump to search for our memory. Never asked: there are no stubs that no long jump reaches.
+pub const NEARBY: u64 = REACH;
+/// Bytes that the longest jump in our memory takes there.
+pub const ROOM: u64 = 14;
+/// Jumps in our memory begin at multiples of this.
+pub const ALIGNED: u64 = 2;
+
+/// The register of all jumps between a far stub and our memory near its site. There are no such stubs.
+pub const FAR_VIA: Option<Via> = None;
+
+/// What a site's own jump and the jump in our memory nearby get in place of a single one.
+#[must_use]
+pub fn in_two(via: Via) -> [Via; 2] {
+    [via, via]
+}
+
 /// Whether sites can have stubs that no long jump reaches. No: displaced instructions could neither continue nor refer
 /// to anything.
 pub const REACHES_ANYWHERE: bool = false;
@@ -95,8 +111,14 @@ pub fn trap_entry(stub: u64, _: Via) -> u64 {
 
 /// The code before a stub for [`trap_entry`]: nothing.
 #[must_use]
-pub fn before_stub(_: &mut Masm<'_>, _: Via) -> Vec<Row> {
+pub fn before_stub(_: &mut Masm<'_>, _: Via, _: Signing) -> Vec<Row> {
     Vec::new()
+}
+
+/// Where a jump enters a stub.
+#[must_use]
+pub fn jump_entry(stub: u64, _: Via) -> u64 {
+    stub
 }
 
 /// What a long jump needs in place of a call, if these registers are dead; `None` if there can be none.
@@ -203,6 +225,15 @@ pub fn lead_through(at: u64, stub: u64, through: Through, _: u8) -> Option<Vec<u
 pub fn shares(_: Through) -> bool {
     true
 }
+
+/// How far away the stub of such a site can be.
+#[must_use]
+pub fn reach_through(_: Through, _: u8) -> u64 {
+    REACH
+}
+
+/// How far away from an island slots can be.
+pub const SLOT_REACH: u64 = REACH;
 
 /// The registers that a stub at such a site may use.
 #[must_use]

@@ -101,7 +101,7 @@ impl InstructionSet for Aarch64 {
     fn movable(&self, code: &[u8], from: u64, dead: &dyn Fn(u64) -> u32) -> Result<(), NotMovable> {
         let options = Options {
             sequences: false,
-            ..options(dead)
+            ..options(dead, &|_| None)
         };
         relocated_len(code, from, &options)
             .map(drop)
@@ -307,10 +307,14 @@ fn step(step: steps::Step) -> Step {
 /// How code is moved into detours. The regions of probes contain whole sequences of exclusive loads and stores, which
 /// can be moved, too.
 #[must_use]
-pub fn options(dead: &dyn Fn(u64) -> u32) -> Options<'_> {
+pub fn options<'a>(
+    dead: &'a dyn Fn(u64) -> u32,
+    pads: &'a dyn Fn(u64) -> Option<u64>,
+) -> Options<'a> {
     Options {
         reach: Reach::Jump,
         dead,
+        pads,
         link: Link::Original,
         system_calls: true,
         sequences: true,

@@ -11,6 +11,8 @@ pub const LEN: u64 = 4;
 pub const JUMP: u64 = 4;
 /// How far it reaches in both directions; forward one instruction less.
 pub const JUMP_REACH: u64 = 1 << 27;
+/// Bytes of the instruction that saves a register on the stack, and of the one that restores it.
+pub const KEEP: u64 = crate::Via::TAKE;
 
 pub mod asm;
 pub mod calls;

@@ -10,6 +10,8 @@ pub const LINK: u8 = 30;
 pub const FRAME: u8 = 29;
 /// The registers that code between a call and its callee may change: linker veneers, and the PLT.
 pub const BETWEEN: [u8; 2] = [16, 17];
+/// The register that jumps save on the stack if they need one.
+pub const KEPT: u8 = BETWEEN[0];
 /// The register that is reserved for the platform; on Linux it holds a shadow call stack, if anything.
 pub const PLATFORM: u8 = 18;
 

@@ -16,6 +16,8 @@
 //! | a call | the original return address into the link register, and a jump; or a call, according to [`Link`]. A call
 //! of the code's own start leads to the original |
 //!
+//! What leads farther than [`Reach::Jump`] to code that may be guarded does so through a pad: see [`Options::pads`].
+//!
 //! A jump through a register may land on any `bti` if it comes from memory that is not guarded; so the memory that
 //! holds moved code must not be mapped with `PROT_BTI`.
 //!
@@ -24,10 +26,11 @@
 
 use core::fmt;
 
+use super::KEEP;
 use super::asm::ops::Insns as _;
 use super::asm::{Code, OutOfRange, Reach};
 use super::decode::{Insn, Kind};
-use super::regs::{BETWEEN, LINK, PLATFORM, ZERO, general};
+use super::regs::{BETWEEN, KEPT, LINK, PLATFORM, ZERO, general};
 use super::scan::Flow;
 use super::steps::{FLAGS_BIT, Immovable, immovable_alone, mask};
 use crate::linked::relocate::{Form, Output, Piece, Rules, Target};
@@ -42,6 +45,10 @@ pub struct Options<'a> {
     pub reach: Reach,
     /// Returns the general registers that are dead at the instruction at an address, one bit for each number.
     pub dead: &'a dyn Fn(u64) -> u32,
+    /// Where the moved instruction at an address jumps to leave the code, if [`Self::reach`] is not [`Reach::Jump`]: a
+    /// pad near the target, which restores [`KEPT`] from the stack and jumps on; `hodo-codegen` writes it. Without a
+    /// pad, the jump goes through a dead register, and its target must be a landing instruction if it is guarded.
+    pub pads: &'a dyn Fn(u64) -> Option<u64>,
     /// What moved calls return to.
     pub link: Link,
     /// System calls are moved, too. Signal handlers that interrupt them, tracers and the kernel then see the new
@@ -70,6 +77,7 @@ impl Options<'_> {
         Self {
             reach,
             dead: &|_| 0,
+            pads: &|_| None,
             link: Link::Original,
             system_calls: false,
             sequences: false,
@@ -79,6 +87,9 @@ impl Options<'_> {
 
 /// Why code cannot be moved.
 pub type RelocateError = relocate::RelocateError<Immovable>;
+
+/// Bytes of the code with which a moved instruction leaves through a pad, which may be anywhere.
+pub const EXIT: u64 = KEEP + Reach::Any.jump_len() as u64;
 
 /// Picks a dead register for jumps and addresses, if there is one; preferably one that linkers use for this.
 #[must_use]
@@ -98,6 +109,15 @@ pub enum Own {
     Address(u64),
     /// Loads from the address.
     Literal(u64),
+}
+
+/// The additional register of a moved instruction.
+#[derive(Clone, Copy, Default)]
+pub struct Scratch {
+    /// A dead one.
+    register: Option<u8>,
+    /// It is [`KEPT`], saved on the stack, and the instruction leaves through this pad.
+    pad: Option<u64>,
 }
 
 /// The register in which a PC-relative load forms the address: the one that it loads, if that is a general register.
@@ -160,7 +180,7 @@ impl Options<'_> {
 impl Rules for Options<'_> {
     type Insn = Insn;
     type Own = Own;
-    type Scratch = Option<u8>;
+    type Scratch = Scratch;
     type Why = Immovable;
 
     /// Code of this length is not moved; a branch that does not reach its target is an error.
@@ -205,7 +225,7 @@ impl Rules for Options<'_> {
         })
     }
 
-    fn scratch(&self, insn: &Insn, form: Form<Own>) -> Option<Option<u8>> {
+    fn scratch(&self, insn: &Insn, form: Form<Own>) -> Option<Scratch> {
         // Whether a register that is saved on the stack will do.
         let stack = matches!(form, Form::Own(Own::Literal(_)));
         let needed = match form {
@@ -214,28 +234,43 @@ impl Rules for Options<'_> {
             _ => form.needs_register(self),
         };
         if !needed {
-            return Some(None);
+            return Some(Scratch::default());
+        }
+        let leaves = matches!(form, Form::Branch(_) | Form::Jump(_) | Form::Call(_));
+        if let Some(pad) = leaves.then(|| (self.pads)(insn.addr)).flatten() {
+            return Some(Scratch {
+                register: None,
+                pad: Some(pad),
+            });
         }
         // A register that the instruction reads is not dead; one that only receives its result may be.
         let dead = (self.dead)(insn.addr) & !mask(insn.effects().reads | general(LINK));
-        let chosen = choose(dead);
-        (stack || chosen.is_some()).then_some(chosen)
+        let register = choose(dead);
+        let pad = None;
+        (stack || register.is_some()).then_some(Scratch { register, pad })
     }
 
     fn address_len(&self) -> usize {
         self.reach.address_len()
     }
 
-    fn jump_len(&self, _scratch: Option<u8>, inside: bool) -> usize {
-        self.reach_of(inside).jump_len()
+    fn jump_len(&self, scratch: Scratch, inside: bool) -> usize {
+        match scratch.pad {
+            Some(_) => EXIT as usize,
+            None => self.reach_of(inside).jump_len(),
+        }
     }
 
     fn indirect_call_len(&self, piece: &Piece<Self>) -> usize {
-        if piece.scratch.is_some() { 8 } else { 4 }
+        if piece.scratch.register.is_some() {
+            8
+        } else {
+            4
+        }
     }
 
     fn own_len(&self, piece: &Piece<Self>, own: Own) -> usize {
-        let kept = match loaded(&piece.insn).or(piece.scratch) {
+        let kept = match loaded(&piece.insn).or(piece.scratch.register) {
             Some(_) => 0,
             None => 8,
         };
@@ -275,9 +310,17 @@ impl Rules for Options<'_> {
         Ok(())
     }
 
+    /// Jumps to an address, or to the piece's pad.
     fn jump(&self, out: &mut Output, piece: &Piece<Self>, to: Target) -> Result<(), OutOfRange> {
-        let register = piece.scratch.unwrap_or(ZERO);
-        code(out).jump(to.to, self.reach_of(to.inside), register)
+        let Scratch { register, pad } = piece.scratch;
+        let Some(pad) = pad else {
+            return code(out).jump(to.to, self.reach_of(to.inside), register.unwrap_or(ZERO));
+        };
+        let (old, new) = (piece.old, out.bytes.len());
+        out.exits.push(Moved { old, new });
+        let mut code = code(out);
+        code.keep(KEPT);
+        code.jump(pad, Reach::Any, KEPT)
     }
 
     fn call(&self, out: &mut Output, _call: &Insn, to: Target) -> Result<(), OutOfRange> {
@@ -289,7 +332,7 @@ impl Rules for Options<'_> {
         let insn = &piece.insn;
         // The bit that makes it a call.
         let mut jump = insn.word & !(1 << 21);
-        if let Some(register) = piece.scratch {
+        if let Some(register) = piece.scratch.register {
             code(out).mov(register, LINK);
             if insn.rn() == LINK {
                 jump = jump & !(31 << 5) | u32::from(register) << 5;
@@ -306,7 +349,7 @@ impl Rules for Options<'_> {
     fn own(&self, out: &mut Output, piece: &Piece<Self>, own: Own) -> Result<(), OutOfRange> {
         match own {
             Own::Address(value) => code(out).address(piece.insn.rd(), value, self.reach),
-            Own::Literal(value) => self.literal(out, &piece.insn, piece.scratch, value),
+            Own::Literal(value) => self.literal(out, &piece.insn, piece.scratch.register, value),
         }
     }
 }

@@ -16,7 +16,7 @@ use hodo_plan::model::{Mode, Plan, PlannedFunction, Wanted};
 use hodo_trace::format::tcb;
 use hodo_trace::{CallStep, Left};
 
-use crate::isa::{self, COMPILER, GOES_FAR};
+use crate::isa::{self, CALLS_REACH, COMPILER, FAR, PROBES_FAR};
 use crate::skipped::skip;
 use crate::world::{World, timed};
 use crate::writer::{Random, program};
@@ -165,16 +165,16 @@ impl Program {
         unsafe { self.counts.replace([0; FUNCTIONS as usize]) }
     }
 
-    fn world(&self, far: bool) -> World {
+    fn world(&self, far: u64) -> World {
         let here = self.all as usize as u64;
         match far {
-            true => World::far_from(timed(), 60, here),
-            false => World::near_to(timed(), 60, here),
+            0 => World::near_to(timed(), 60, here),
+            _ => World::far_from(timed(), 60, here, far),
         }
     }
 
-    /// Records all its calls, through an island near it or far from it.
-    fn trace(&self, far: bool) {
+    /// Records all its calls, through an island near it or this far from it.
+    fn trace(&self, far: u64) {
         let case = &self.case;
         let expected = self.run();
         let mut world = self.world(far);
@@ -184,14 +184,15 @@ impl Program {
         let functions = functions.filter(|f| is_ours(&f.name) && f.outcome.is_ok());
         let functions: Vec<_> = functions.map(|f| (&*f.name, f)).collect();
         // Library calls need an island within reach.
-        let calls: Vec<_> = self.plan.libcalls.iter().filter(|_| !far).collect();
+        let reaches = far <= CALLS_REACH;
+        let calls: Vec<_> = self.plan.libcalls.iter().filter(|_| reaches).collect();
         let planned = (&self.plan, &*self.file);
         world.trace_planned(planned, self.bias, functions.iter().copied(), &calls);
         self.counts();
         let found = self.run();
         let counts = self.counts();
         world.restore();
-        assert_eq!(found, expected, "{case}: far {far}");
+        assert_eq!(found, expected, "{case}: far {far:#x}");
         assert_eq!(self.run(), expected, "{case}: afterwards");
         assert_eq!(world.get(block + tcb::BAD_FRAMES), 0, "{case}");
         let trace = world.read(&format!("generated-{}", std::process::id()), 1);
@@ -215,45 +216,51 @@ impl Program {
             });
         }
         println!(
-            "{case}: far {far}: {} functions, {all} calls",
-            functions.len()
+            "{case}: far {far:#x}: {} functions, {all} calls, {} breakpoints",
+            functions.len(),
+            world.patches.traps.len()
         );
         let counted = (0..).zip(counts).filter(|_| self.counted);
         for (index, count) in counted {
             let name = format!("gen_{index}");
             if let Some((_, function)) = functions.iter().find(|(other, _)| *other == name) {
                 let seen = entries.get(&name).copied().unwrap_or(0);
-                assert_eq!(seen, count, "{case}: far {far}: {function:x?}");
+                assert_eq!(seen, count, "{case}: far {far:#x}: {function:x?}");
             }
         }
         let returns = |f: &PlannedFunction| f.outcome.as_ref().is_ok_and(|s| s.mode == Mode::Call);
         if functions.iter().all(|(_, function)| returns(function)) {
-            assert_eq!(exits, all, "{case}: far {far}");
+            assert_eq!(exits, all, "{case}: far {far:#x}");
         }
     }
 
-    /// Counts all its instructions.
-    fn probe(&self) {
+    /// Counts all its instructions, in an island near it or this far from it.
+    fn probe(&self, far: u64) {
         let case = &self.case;
         let expected = self.run();
         let plan = hodo_plan::plan_probes(&self.path, &self.file, Wanted::Every, 1);
         let plan = plan.expect("a plan");
         let probes: Vec<_> = plan.sites.iter().flat_map(|site| &site.probes).collect();
         let counters: Vec<_> = probes.iter().map(|_| AtomicU64::new(0)).collect();
-        let mut world = self.world(false);
+        let mut world = self.world(far);
         let block = world.enter(1);
         // A word of the control block that nobody uses if the depth is not limited.
         let counters_at = counters.as_ptr().expose_provenance() as u64;
         world.put(block + tcb::FRAMES, counters_at);
-        let calls: Vec<_> = self.plan.libcalls.iter().collect();
+        let reaches = far <= CALLS_REACH;
+        let calls: Vec<_> = self.plan.libcalls.iter().filter(|_| reaches).collect();
         let base = u32::try_from(tcb::FRAMES).expect("a small number");
         world.probe_planned((&plan, &self.file), self.bias, base, &calls);
         let found = self.run();
         world.restore();
-        assert_eq!(found, expected, "{case}: with probes");
+        assert_eq!(found, expected, "{case}: with probes, far {far:#x}");
         let counts: Vec<_> = counters.iter().map(|c| c.load(Ordering::Relaxed)).collect();
         let hits: u64 = counts.iter().sum();
-        println!("{case}: {} probes, {hits} hits", probes.len());
+        let traps = world.patches.traps.len();
+        println!(
+            "{case}: far {far:#x}: {} probes, {hits} hits, {traps} breakpoints",
+            probes.len()
+        );
         assert_ne!(hits, 0, "{case}");
         for (pair, hits) in probes.windows(2).zip(counts.windows(2)) {
             let same = !pair[1].joined || hits[0] == hits[1];
@@ -290,10 +297,11 @@ fn seeds() -> Range<u64> {
 #[test]
 fn generated_programs_do_the_same_and_all_their_calls_are_seen() {
     for program in seeds().filter_map(Program::new) {
-        program.trace(false);
-        if GOES_FAR {
-            program.trace(true);
+        for far in [0].iter().chain(FAR) {
+            program.trace(*far);
         }
-        program.probe();
+        for far in [0].iter().chain(PROBES_FAR) {
+            program.probe(*far);
+        }
     }
 }

@@ -7,7 +7,7 @@ use hodo_trace::format::tcb;
 use hodo_trace::{CallStep, Left};
 
 use crate::code::leaf;
-use crate::isa::{GOES_FAR, NATIVE};
+use crate::isa::NATIVE;
 use crate::world::{World, timed};
 
 /// The load bias of this program: addresses in memory minus those in its file.
@@ -90,9 +90,6 @@ fn compiled_functions_and_library_calls_are_recorded() {
     assert!(found == expected, "what the program does is the same");
     for name in ["+malloc -malloc", "+free -free"] {
         assert!(text.contains(name), "{name}");
-    }
-    if !GOES_FAR {
-        return;
     }
     // And through an island that is far away. Library calls have no such stubs.
     let world = World::far(timed(), 60);

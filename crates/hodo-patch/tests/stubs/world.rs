@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hodo_isa::{Signing, Via};
-use hodo_patch::{Hook, Image, Island, Lead, Patches, Recording, Sites, Traced};
+use hodo_patch::{Hook, Image, Island, Lead, PLACE, Patches, Recording, Sites, Traced};
 use hodo_plan::model::{Extra, Mode, PlannedFunction, SitePlan, Spare, Tactic};
 use hodo_trace::Trace;
 use hodo_trace::format::{
@@ -206,15 +206,20 @@ impl World {
 
     /// Makes one with an island that no jump of the program reaches.
     pub fn far(recording: Recording, chunks: u64) -> Self {
-        Self::far_from(recording, chunks, address(leave as *const ()) as u64)
+        Self::far_from(
+            recording,
+            chunks,
+            address(leave as *const ()) as u64,
+            1 << 32,
+        )
     }
 
-    /// Makes one with an island that no jump at an address reaches.
-    pub fn far_from(recording: Recording, chunks: u64, here: u64) -> Self {
+    /// Makes one with an island this far from an address, or farther.
+    pub fn far_from(recording: Recording, chunks: u64, here: u64, distance: u64) -> Self {
         let here = here & !0xFFFF;
         let base = || {
-            (1..100)
-                .find_map(|step| map(here + (step << 32), ISLAND, true))
+            (0..100)
+                .find_map(|step| map(here + distance + (step << 28), ISLAND, true))
                 .expect("memory far from the program")
         };
         Self::with_island(recording, chunks, 0, base)
@@ -318,6 +323,12 @@ impl World {
 
     /// Traces functions; their ids begin with 1.
     pub fn trace(&mut self, sites: &[Site]) {
+        self.try_trace(sites);
+        assert_eq!(self.patches.failed, []);
+    }
+
+    /// The same, if some may fail.
+    pub fn try_trace(&mut self, sites: &[Site]) {
         let ids = self.names(sites.iter().map(|site| site.name.to_owned()));
         let functions: Vec<_> = sites
             .iter()
@@ -347,11 +358,10 @@ impl World {
         self.add_own(sites);
     }
 
-    /// Patches code of this program.
+    /// Patches code of this program, as far as that is possible.
     pub fn add_own(&mut self, sites: Sites<'_>) {
         let code = |range: Range<u64>| Some(read(range.start, (range.end - range.start) as usize));
         self.add(sites, 0, &code);
-        assert_eq!(self.patches.failed, []);
     }
 
     /// Adds names for ids, and returns the ids.
@@ -381,10 +391,22 @@ impl World {
         let mut patches = Patches::default();
         let has_places = self.has_places;
         let mapped = &mut self.mapped;
+        let mut pages: Vec<Range<u64>> = Vec::new();
         let mut places = |range: Range<u64>| {
-            let at = has_places.then(|| place(&range)).flatten()?;
-            mapped.push((at, PAGE as u64));
-            Some(at)
+            let free = |page: &&mut Range<u64>| {
+                range.contains(&page.start) && page.end - page.start >= PLACE
+            };
+            let page = match pages.iter_mut().rev().find(free) {
+                Some(page) => page,
+                None => {
+                    let at = has_places.then(|| place(&range)).flatten()?;
+                    mapped.push((at, PAGE as u64));
+                    pages.push(at..at + PAGE as u64);
+                    pages.last_mut()?
+                }
+            };
+            page.start += PLACE;
+            Some(page.start - PLACE)
         };
         self.island
             .add_module(sites, image, self.recording, &mut places, &mut patches);

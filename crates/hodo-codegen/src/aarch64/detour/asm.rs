@@ -9,10 +9,10 @@ use crate::linked::asm::Assembler;
 use crate::reserve::scratch::Preference;
 use crate::stub::Layout;
 use hodo_isa::aarch64::asm::relax::Op;
-use hodo_isa::aarch64::asm::{Refer, SYSTEM_CALL, SYSTEM_CALL_NOP};
+use hodo_isa::aarch64::asm::{Reach, Refer, SYSTEM_CALL, SYSTEM_CALL_NOP};
 use hodo_isa::aarch64::isa::options;
 use hodo_isa::aarch64::regs::{BETWEEN, LINK, PLATFORM, SP, ZERO};
-use hodo_isa::aarch64::relocate::relocate_apart;
+use hodo_isa::aarch64::relocate::{EXIT, Options, relocate_apart};
 use hodo_isa::aarch64::steps::FLAGS_BIT;
 use hodo_isa::buffer::Laid;
 use hodo_isa::linked::Relocated;
@@ -96,8 +96,7 @@ impl Assembler for Asm {
     const FLAGS: bool = true;
     const SYSTEM_CALL: [u8; 4] = SYSTEM_CALL;
     const SYSTEM_CALL_NOP: [u8; 4] = SYSTEM_CALL_NOP;
-    /// There are no pads: jumps need no register.
-    const EXIT: u64 = 0;
+    const EXIT: u64 = EXIT;
 
     fn counts(layout: &Layout) -> usize {
         if layout.atomics { 2 } else { 3 }
@@ -113,7 +112,14 @@ impl Assembler for Asm {
         to: u64,
         gaps: &[(usize, usize)],
     ) -> Result<Relocated, String> {
-        let options = options(place.dead);
+        let options = match place.back {
+            // What it refers to may be anywhere, and it leaves through pads.
+            Via::Kept(_) => Options {
+                reach: Reach::Any,
+                ..options(place.dead, place.pads)
+            },
+            _ => options(place.dead, &|_| None),
+        };
         relocate_apart(code, place.from, to, &options, gaps).map_err(|error| error.to_string())
     }
 
@@ -125,7 +131,11 @@ impl Assembler for Asm {
                 Insns::li(self, register, to);
                 self.ret_by(register);
             }
-            Via::Kept(_) => return Err("no register is free for the jump back".to_string()),
+            // It leads to a pad, which is not guarded.
+            Via::Kept(register) => {
+                Insns::li(self, register, to);
+                self.br(register);
+            }
         }
         Ok(())
     }

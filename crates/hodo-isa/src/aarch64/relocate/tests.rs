@@ -1,5 +1,7 @@
 use super::*;
 use crate::aarch64::text;
+use alloc::borrow::ToOwned;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -87,6 +89,41 @@ fn what_leads_within_stays_within() {
         "tbnz w1, #0x0, 0x120000c",
     ];
     assert_eq!(found, expected);
+}
+
+#[test]
+fn what_leads_far_out_leaves_by_pads() {
+    let options = Options {
+        dead: &|_| 1 << 9,
+        pads: &|at| Some(0x1234_5678_9000 + (at - FROM)),
+        ..Options::new(Reach::Any)
+    };
+    let exit = |pad: u16| {
+        [
+            "str x16, [sp, #-0x10]!".to_owned(),
+            format!("mov x16, #{pad:#x}"),
+            "movk x16, #0x5678, lsl #16".to_owned(),
+            "movk x16, #0x1234, lsl #32".to_owned(),
+            "movk x16, #0x0, lsl #48".to_owned(),
+            "br x16".to_owned(),
+        ]
+    };
+    // cbz x0, .+64; cbz x0, .+4; b .+64
+    let found = moved(&[0xB400_0200, 0xB400_0020, 0x1400_0010], &options).expect("moved");
+    assert_eq!(found[0], "cbnz x0, 0x120001c");
+    assert_eq!(found[1..7], exit(0x9000));
+    // What stays within needs no pad.
+    assert_eq!(found[7], "cbz x0, 0x1200020");
+    assert_eq!(found[8..], exit(0x9008));
+    // bl .+64
+    let found = moved(&[0x9400_0010], &options).expect("moved");
+    assert_eq!(found[0], "mov x30, #0x4");
+    assert_eq!(found[1], "movk x30, #0x40, lsl #16");
+    assert_eq!(found[4..], exit(0x9000));
+    let code = words(&[0xB400_0200, 0x1400_0010]);
+    let exits = relocate(&code, FROM, TO, &options).expect("moved").exits;
+    let found: Vec<_> = exits.iter().map(|exit| (exit.old, exit.new)).collect();
+    assert_eq!(found, [(0, 4), (4, 4 + EXIT as usize)]);
 }
 
 #[test]

@@ -37,8 +37,12 @@ pub const BREAK: &[u8] = &[0, 0, 0x20, 0xD4];
 pub const NATIVE: &str = "aarch64";
 /// The C compiler.
 pub const COMPILER: &str = "aarch64-linux-gnu-gcc";
-/// There are no stubs that no jump reaches.
-pub const GOES_FAR: bool = false;
+/// How far away stubs can be that no jump of the program reaches.
+pub const FAR: &[u64] = &[1 << 30, 1 << 32];
+/// The same for the detours of probes.
+pub const PROBES_FAR: &[u64] = &[1 << 32];
+/// How far away those of library calls can be.
+pub const CALLS_REACH: u64 = 1 << 31;
 
 /// Bytes that a site displaces: more than the jump, so that some are instructions after it.
 pub fn room(_: Via) -> u64 {

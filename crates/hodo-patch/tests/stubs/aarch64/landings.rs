@@ -33,7 +33,7 @@ const BTI: u32 = 0xD503_245F;
 const FRAME: u32 = 0xA9BF_7BFD;
 
 /// A region whose first instruction stays in front of the jump.
-fn landing(function: u64) -> SitePlan {
+pub fn landing(function: u64) -> SitePlan {
     SitePlan {
         displaced: function..function + 8,
         ..site("", function as usize + 4, 4, Via::Nothing).plan
@@ -42,7 +42,7 @@ fn landing(function: u64) -> SitePlan {
 
 /// A probe at an address that counts in a word after the address in [`tcb::FRAMES`], a word that nobody uses if the
 /// depth is not limited.
-fn count(addr: u64, when: When, word: i32) -> Probe {
+pub fn count(addr: u64, when: When, word: i32) -> Probe {
     Probe {
         addr,
         flags_dead: false,
@@ -56,7 +56,7 @@ fn count(addr: u64, when: When, word: i32) -> Probe {
 }
 
 /// The function, if it is traced as well: its own site comes after the landing instruction, or is a breakpoint there.
-fn traced(function: u64, signing: Signing, at_start: bool) -> PlannedFunction {
+pub fn traced(function: u64, signing: Signing, at_start: bool) -> PlannedFunction {
     let mut plan = site("", function as usize + 4, 4, Via::Nothing).plan;
     plan.signing = signing;
     if at_start {

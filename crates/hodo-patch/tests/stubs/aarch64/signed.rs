@@ -80,7 +80,7 @@ unsafe extern "C-unwind" {
 }
 
 /// A site after the first instruction of a function.
-fn signed(name: &'static str, function: *const (), signing: Signing) -> Site {
+pub fn signed(name: &'static str, function: *const (), signing: Signing) -> Site {
     let mut site = site(name, address(function) + 4, 4, FREE);
     site.plan.signing = signing;
     site

@@ -129,7 +129,10 @@ fn check(compiler: &[&str], flags: &[&str], nops: u64) {
     }
     let here = library.bias;
     library.run(World::near_to(timed(), 2, here), &name);
-    library.run(World::far_from(timed(), 2, here), &format!("{name}, far"));
+    library.run(
+        World::far_from(timed(), 2, here, 1 << 32),
+        &format!("{name}, far"),
+    );
 }
 
 const GCC: &[&str] = &["riscv64-linux-gnu-gcc"];

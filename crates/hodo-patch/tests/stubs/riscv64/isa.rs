@@ -37,8 +37,12 @@ pub const BREAK: &[u8] = &[0x02, 0x90];
 pub const NATIVE: &str = "riscv64";
 /// The C compiler.
 pub const COMPILER: &str = "riscv64-linux-gnu-gcc";
-/// Stubs that no jump reaches are led to through the memory nearby.
-pub const GOES_FAR: bool = true;
+/// How far away stubs can be that no jump reaches. They are led to through the memory nearby.
+pub const FAR: &[u64] = &[1 << 32];
+/// The detours of probes cannot be there.
+pub const PROBES_FAR: &[u64] = &[];
+/// How far away those of library calls can be.
+pub const CALLS_REACH: u64 = 1 << 30;
 
 /// Bytes that a site with such a jump displaces.
 pub fn room(via: Via) -> u64 {
