@@ -81,6 +81,7 @@ whole_programs=(
     "record filters calls_of_a_limited_depth everything_without_options"
     "record processes cancelled_threads"
     "record control_flow coroutines_by_swapcontext"
+    "record large"
     "record libraries"
     "record left"
     "record locks a_program_locks_its_own_memory_only"

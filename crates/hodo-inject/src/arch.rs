@@ -16,6 +16,8 @@ mod x86_64;
 pub struct Reach {
     /// From the code: a little less than a jump can reach.
     pub jump: u64,
+    /// From the code, if there is no room so close to all of it.
+    pub far: u64,
     /// Above a program that is loaded low: room for its heap.
     pub heap: u64,
     /// Below the dynamic linker: room for libraries that are mapped later.
@@ -30,6 +32,7 @@ pub struct Reach {
 #[cfg(not(target_arch = "aarch64"))]
 const FAR: Reach = Reach {
     jump: 0x7000_0000,
+    far: 0x7000_0000,
     heap: 256 << 20,
     libraries: 1 << 30,
     slack: 64 << 20,

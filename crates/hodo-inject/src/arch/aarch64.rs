@@ -20,9 +20,10 @@ pub use hodo_isa::aarch64::calls::{
 };
 pub use prologue::Made;
 
-/// Where islands are: jumps reach 128 MiB.
+/// Where islands are: single jumps reach 128 MiB. Those that are farther away are slower.
 pub const ISLANDS: Reach = Reach {
     jump: REACH - (1 << 20),
+    far: 2 << 30,
     heap: 16 << 20,
     libraries: 32 << 20,
     slack: 8 << 20,

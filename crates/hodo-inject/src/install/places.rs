@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use hodo_abi::Span;
-use hodo_codegen::arena::highest_gap;
+use hodo_codegen::arena::{highest_gap, nearest_gap_within};
 
 use super::mapping::extent;
 use super::{LOWEST, REACH};
@@ -36,8 +36,15 @@ pub(super) fn program_place(
     let more = more.min(REACH / 3);
     let sizes = [need + more, need].map(|size| size.next_multiple_of(1 << 20));
     let taken = taken(maps, heap);
-    let place = |size| island_place(module, bias, &taken, size).map(|place| Span::at(place, size));
-    let place = sizes.into_iter().find_map(place);
+    let std::ops::Range { start, end } = extent(module, bias);
+    let file = File {
+        content: start..contents(module, bias),
+        end,
+    };
+    let near = |&size: &u64| Some(Span::at(file.island(&taken, size)?, size));
+    let far = |&size: &u64| Some(Span::at(file.far_island(&taken, size)?, size));
+    let place = sizes.iter().find_map(near);
+    let place = place.or_else(|| sizes.iter().find_map(far));
     place.context("there is no room for an island within reach of the program")
 }
 
@@ -52,25 +59,90 @@ fn taken(maps: &[Mapping], heap: Option<u64>) -> Vec<Span> {
     all
 }
 
-/// Where an island of a program can be.
-fn island_place(module: &Module, bias: u64, taken: &[Span], need: u64) -> Option<u64> {
-    let std::ops::Range { start, end } = extent(module, bias);
-    // Everything in the file must be within reach; for a large zeroed area, its first part is enough.
-    let content = module.image.segments.iter().map(|s| s.addr + s.size).max();
-    let content = bias.wrapping_add(content.unwrap_or(0));
-    let reach = content.saturating_sub(REACH)..start.saturating_add(REACH);
-    // Below a program that is loaded high; or else far above it, out of the way of its heap; or anywhere with enough
-    // room.
-    let below = reach.start.max(LOWEST)..start.saturating_sub(16 << 20);
-    let above = end.saturating_add(ISLANDS.heap)..reach.end;
-    let tight = reach.start.max(LOWEST)..start;
-    let places = if start > 1 << 32 {
-        [below, tight, above]
-    } else {
-        [above, below, tight]
-    };
-    places
-        .into_iter()
-        .filter(|range| range.start < range.end)
-        .find_map(|range| highest_gap(taken.iter().copied(), range, need))
+/// Where what a file contains ends. Of a large zeroed area, the first part is enough.
+fn contents(module: &Module, bias: u64) -> u64 {
+    let segments = module.image.segments.iter();
+    bias.wrapping_add(segments.map(|s| s.addr + s.size).max().unwrap_or(0))
+}
+
+/// Where a program is.
+struct File {
+    /// What its file contains.
+    content: std::ops::Range<u64>,
+    /// Where all of it ends.
+    end: u64,
+}
+
+impl File {
+    /// From where on an island is within reach of everything in the file, and up to where.
+    fn reach(&self, reach: u64) -> std::ops::Range<u64> {
+        let first = self.content.end.saturating_sub(reach).max(LOWEST);
+        first..self.content.start.saturating_add(reach)
+    }
+
+    /// Where an island can be that one jump reaches from everything in the file.
+    fn island(&self, taken: &[Span], need: u64) -> Option<u64> {
+        let start = self.content.start;
+        let reach = self.reach(REACH);
+        // Below a program that is loaded high; or else far above it, out of the way of its heap; or anywhere
+        // with enough
+        // room.
+        let below = reach.start..start.saturating_sub(16 << 20);
+        let above = self.end.saturating_add(ISLANDS.heap)..reach.end;
+        let tight = reach.start..start;
+        let places = if start > 1 << 32 {
+            [below, tight, above]
+        } else {
+            [above, below, tight]
+        };
+        places
+            .into_iter()
+            .filter(|range| range.start < range.end)
+            .find_map(|range| highest_gap(taken.iter().copied(), range, need))
+    }
+    /// Where an island can be that two jumps reach, and one from as much of the file as possible.
+    fn far_island(&self, taken: &[Span], need: u64) -> Option<u64> {
+        let middle = self.content.start.midpoint(self.content.end);
+        let (taken, reach) = (taken.iter().copied(), self.reach(ISLANDS.far));
+        nearest_gap_within(taken, reach, middle, need, ISLANDS.far, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn an_island_is_far_away_only_if_there_is_no_room_near() {
+        let start = 1 << 40;
+        let file = |size: u64| File {
+            content: start..start + size,
+            end: start + size + MIB,
+        };
+        let own = |file: &File| Span::from(start..file.end);
+        let small = file(MIB);
+        let taken = [own(&small)];
+        let near = small.island(&taken, MIB).expect("room");
+        assert!(start - near <= REACH);
+        // All that one jump reaches is taken.
+        let around = Span::from(start - REACH..start + REACH);
+        let taken = [around];
+        assert_eq!(small.island(&taken, MIB), None);
+        let far = small.far_island(&taken, MIB);
+        if ISLANDS.far == REACH {
+            return assert_eq!(far, None);
+        }
+        assert_eq!(far, Some(around.end));
+        // The file is larger than that.
+        let large = file(2 * REACH);
+        let taken = [own(&large)];
+        assert_eq!(large.island(&taken, MIB), None);
+        assert_eq!(large.far_island(&taken, MIB), Some(start - MIB));
+        let both = [Span::from(start - ISLANDS.far..start), own(&large)];
+        assert_eq!(large.far_island(&both, MIB), Some(large.end));
+        let all = [Span::from(start - ISLANDS.far..start + ISLANDS.far)];
+        assert_eq!(large.far_island(&all, MIB), None);
+    }
 }

@@ -7,6 +7,7 @@ mod contexts;
 mod control_flow;
 mod cores;
 mod filters;
+mod large;
 mod left;
 mod libraries;
 mod limits;
