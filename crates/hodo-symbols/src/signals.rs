@@ -4,13 +4,39 @@ use hodo_abi::{Isa, Span};
 
 use crate::{Caller, Registers};
 
-/// RISC-V: `struct rt_sigframe` consists of a `siginfo_t` and a `ucontext_t`. These are offsets in it, in bytes.
-mod riscv64 {
-    pub const NUMBER: u64 = 0;
-    pub const FLAGS: u64 = 128;
-    pub const LINK: u64 = 136;
-    /// The address of the instruction, followed by x1 to x31.
-    pub const REGISTERS: u64 = 128 + 176;
+/// `struct rt_sigframe` consists of a `siginfo_t` and a `ucontext_t`. These are offsets in it, in bytes.
+const NUMBER: u64 = 0;
+const FLAGS: u64 = 128;
+const LINK: u64 = 136;
+const CONTEXT: u64 = 128 + 176;
+
+/// Where an instruction set's frames keep the interrupted state.
+struct Kept {
+    /// The address of the instruction.
+    instruction: u64,
+    /// The first general register that is kept, where it is, and how many there are.
+    first: (u8, u64),
+    count: u8,
+}
+
+impl Kept {
+    fn of(isa: Isa) -> Option<Self> {
+        Some(match isa {
+            // The instruction, then x1 to x31.
+            Isa::Riscv64 => Self {
+                instruction: CONTEXT,
+                first: (1, CONTEXT + 8),
+                count: 31,
+            },
+            // An address of a fault, x0 to x30, the stack pointer, the instruction.
+            Isa::Aarch64 => Self {
+                instruction: CONTEXT + 33 * 8,
+                first: (0, CONTEXT + 8),
+                count: 32,
+            },
+            Isa::X86_64 => return None,
+        })
+    }
 }
 
 /// The numbers of signals.
@@ -21,22 +47,19 @@ const SIGNALS: std::ops::RangeInclusive<u64> = 1..=64;
 /// points to. The caller must check whether the interrupted address is code. `read` reads words of memory.
 #[must_use]
 pub fn interrupted(registers: &Registers, read: &dyn Fn(u64) -> Option<u64>) -> Option<Caller> {
-    if registers.isa() != Isa::Riscv64 {
-        return None;
-    }
+    let isa = registers.isa();
+    let kept = Kept::of(isa)?;
     let frame = registers.stack_pointer()?;
     let word = |at| read(frame.wrapping_add(at));
-    let number = word(riscv64::NUMBER)? & 0xFFFF_FFFF;
-    if !SIGNALS.contains(&number) || word(riscv64::FLAGS)? != 0 || word(riscv64::LINK)? != 0 {
+    let number = word(NUMBER)? & 0xFFFF_FFFF;
+    if !SIGNALS.contains(&number) || word(FLAGS)? != 0 || word(LINK)? != 0 {
         return None;
     }
-    let mut registers = Registers::new(Isa::Riscv64);
-    registers.set_instruction(Some(word(riscv64::REGISTERS)?));
-    for register in 1..32 {
-        registers.set(
-            register,
-            word(riscv64::REGISTERS + 8 * u64::from(register))?,
-        );
+    let mut registers = Registers::new(isa);
+    registers.set_instruction(Some(word(kept.instruction)?));
+    let (first, at) = kept.first;
+    for index in 0..kept.count {
+        registers.set(first + index, word(at + 8 * u64::from(index))?);
     }
     // If the handler ran on another stack, the interrupted stack may be anywhere, but its pointer is aligned.
     if registers.stack_pointer()? % 16 != 0 {
@@ -80,5 +103,21 @@ mod tests {
         assert!(found(Isa::Riscv64, &frame(10, 7)).is_none());
         assert!(found(Isa::Riscv64, &frame(10, 0)[..60]).is_none());
         assert!(found(Isa::X86_64, &frame(10, 0)).is_none());
+    }
+
+    #[test]
+    fn frames_with_the_instruction_after_the_registers() {
+        let mut words = [0; 80];
+        words[0] = 10;
+        for register in 0..32 {
+            words[39 + register] = 0x1000 * (register as u64 + 1);
+        }
+        words[71] = 0x7_0004;
+        let mut registers = Registers::new(Isa::Aarch64);
+        registers.set(31, 0x4000);
+        let read = |addr: u64| words.get(usize::try_from(addr.checked_sub(0x4000)? / 8).ok()?);
+        let caller = interrupted(&registers, &|addr| read(addr).copied()).expect("a frame");
+        assert_eq!(caller.registers.instruction(), Some(0x7_0004));
+        assert_eq!(caller.registers.stack_pointer(), Some(0x2_0000));
     }
 }
