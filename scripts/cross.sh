@@ -58,7 +58,7 @@ aarch64_probes=($(named hodo-probe lib engine aarch64_differential beside_keys))
 aarch64_instructions=(hodo-isa/lib hodo-isa/aarch64_run hodo-codegen/lib hodo-codegen/aarch64_detour)
 aarch64_agent=($(named hodo-agent aarch64_slow_paths aarch64_syscalls aarch64_traps))
 plans=($(named hodo-plan lib compiled damaged kept probed relocated riscv64 riscv64_patchable riscv64_properties statics))
-stubs=($(named hodo-patch lib stubs))
+stubs=($(named hodo-patch lib kept stubs))
 # Larger programs have no free memory within reach of a jump.
 probes=($(named hodo-probe lib engine riscv64_differential beside_keys))
 other_crates=($(for crate in hodo-probe-syntax hodo-symbols hodo-trace hodo-view; do whole_crate $crate; done))

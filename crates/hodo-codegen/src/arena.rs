@@ -148,15 +148,15 @@ pub fn gaps(
     })
 }
 
-/// The highest place for `size` bytes between mappings within a range, at a multiple of 64 KiB.
+/// The highest place for `size` bytes between mappings within a range, at a multiple of `align`.
 pub fn highest_gap(
     mappings: impl IntoIterator<Item = Span>,
     within: Range<u64>,
     size: u64,
+    align: u64,
 ) -> Option<u64> {
-    const ALIGN: u64 = 64 << 10;
     let place = |gap: Span| {
-        let start = gap.end.checked_sub(size)? & !(ALIGN - 1);
+        let start = gap.end.checked_sub(size)? & !(align - 1);
         (start >= gap.start).then_some(start)
     };
     gaps(mappings, within).filter_map(place).last()
@@ -256,10 +256,16 @@ mod tests {
         );
         assert_eq!(gaps(maps, 0x41_0000..0x42_0000).count(), 0);
         assert_eq!(gaps([], 1..3).collect::<Vec<_>>(), [span(1, 3)]);
-        assert_eq!(highest_gap(maps, 0..0x48_0000, 0x1_0000), Some(0x3F_0000));
-        assert_eq!(highest_gap(maps, 0..0x48_0000, 0x20_0000), Some(0x20_0000));
-        assert_eq!(highest_gap(maps, 0..0x48_0000, 0x40_0001), None);
-        let high = highest_gap(maps, 0..0x1000_0000, 0x1_0000);
+        assert_eq!(
+            highest_gap(maps, 0..0x48_0000, 0x1_0000, 0x1_0000),
+            Some(0x3F_0000)
+        );
+        assert_eq!(
+            highest_gap(maps, 0..0x48_0000, 0x20_0000, 0x1_0000),
+            Some(0x20_0000)
+        );
+        assert_eq!(highest_gap(maps, 0..0x48_0000, 0x40_0001, 0x1_0000), None);
+        let high = highest_gap(maps, 0..0x1000_0000, 0x1_0000, 0x1_0000);
         assert_eq!(high, Some(0xFFF_0000));
     }
 

@@ -17,6 +17,9 @@ pub(crate) const REACH: u64 = 1 << 30;
 /// are where they are alone.
 pub(crate) const AWAY: u64 = 0x7E90_0000_0000;
 
+/// To which multiples regions are aligned.
+const ALIGN: u64 = 64 << 10;
+
 /// Bytes before that for regions that are near nothing.
 const FAR: u64 = 64 << 30;
 
@@ -24,12 +27,17 @@ const FAR: u64 = 64 << 30;
 pub(crate) fn for_table(maps: &[Mapping], size: u64) -> Option<u64> {
     const LOWEST: u64 = 1 << 16;
     const HIGHEST: u64 = 0x7F00_0000;
-    highest_gap(maps.iter().map(Mapping::span), LOWEST..HIGHEST, size)
+    highest_gap(maps.iter().map(Mapping::span), LOWEST..HIGHEST, size, ALIGN)
 }
 
 /// Room for a region that is near nothing.
 pub(crate) fn for_far_region(maps: &[Mapping]) -> Option<u64> {
-    highest_gap(maps.iter().map(Mapping::span), AWAY - FAR..AWAY, REGION)
+    highest_gap(
+        maps.iter().map(Mapping::span),
+        AWAY - FAR..AWAY,
+        REGION,
+        ALIGN,
+    )
 }
 
 /// Whether a region is there.
@@ -54,9 +62,9 @@ pub(crate) fn for_region(
     // the region goes below it, or, if there is no room, far above it.
     if near < LOW {
         let below = heap.filter(|&heap| near < heap);
-        let below =
-            below.and_then(|heap| highest_gap(spans(), near..heap.min(near + REACH), REGION));
-        let above = || highest_gap(spans(), near + (256 << 20)..near + REACH, REGION);
+        let below = below
+            .and_then(|heap| highest_gap(spans(), near..heap.min(near + REACH), REGION, ALIGN));
+        let above = || highest_gap(spans(), near + (256 << 20)..near + REACH, REGION, ALIGN);
         return below.or_else(above);
     }
     let nearest = || nearest_gap(spans(), near, REGION, REACH, GUARD);

@@ -26,6 +26,9 @@ pub struct Reach {
     pub slack: u64,
     /// The island for libraries.
     pub island: u64,
+    /// To which multiples islands are aligned: the same as files are. With any other alignment, their distances from
+    /// the code would differ at each start of a program, and kept stubs could not be used again.
+    pub align: u64,
 }
 
 /// Where jumps reach 2 GiB.
@@ -37,6 +40,7 @@ const FAR: Reach = Reach {
     libraries: 1 << 30,
     slack: 64 << 20,
     island: 512 << 20,
+    align: 4 << 10,
 };
 
 /// Where things are in the data that a function like `swapcontext` saves, as numbers of words from some place in it.

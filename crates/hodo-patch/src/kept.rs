@@ -1,13 +1,16 @@
 //! Stubs that are built once and reused at other addresses by later recordings.
 //!
-//! A module's stubs, and the bytes that are written over its sites, depend on four numbers: the address of the island,
-//! the address of its first stub, the address of the module, and the first of its ids. Everything that depends on them
+//! This is how it is done where [`MOVABLE`] holds; for other instruction sets, see `whole.rs`. A module's stubs, and
+//! the bytes that are written over its sites, depend on four numbers: the address of the island, the address of its
+//! first stub, the address of the module, and the first of its ids. Everything that depends on them
 //! is a four-byte word to which a difference can be added (`make.rs` finds these words, and checks that there are no
 //! others). So stubs are kept in parts: parts that many stubs share are kept once, and for each function only its
 //! displaced instructions and the numbers of the shared parts around them. Putting them together takes only a small
 //! part of the time needed to build them.
 
+mod built;
 mod make;
+mod whole;
 
 use std::collections::HashSet;
 
@@ -16,11 +19,9 @@ use hodo_codegen::native::masm::fill;
 use hodo_codegen::native::patch::{MOVABLE, forges_stub};
 
 use crate::later::write_later;
+use crate::machine::has_atomics;
 use crate::open_site::Open;
 use crate::{Copied, Image, Island, Lead, Patches, Places, Stub};
-
-/// Whether stubs can be kept on this instruction set.
-pub const KEEPS_STUBS: bool = MOVABLE;
 
 /// A word that depends on an address. This says what must be added to the word of a kept part, modulo 2^32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -133,6 +134,17 @@ impl<'a> Reader<'a> {
         rest.is_empty()
             .then(|| rows.iter().map(|row| row.map(u32::from_le_bytes)))
     }
+
+    /// The functions that could not be patched, and why.
+    fn failures(&mut self, patches: &mut Patches) -> Option<()> {
+        let mut failed = self.section()?;
+        while !failed.0.is_empty() {
+            let (addr, len) = (failed.word()?, failed.word()?);
+            let reason = str::from_utf8(failed.bytes(len as usize)?).ok()?;
+            patches.failed.push((addr.into(), reason.to_owned().into()));
+        }
+        Some(())
+    }
 }
 
 /// A part that many stubs share.
@@ -174,10 +186,24 @@ fn set(bytes: &mut [u8], at: usize, class: Class, place: &Place, addr: u64, id: 
 }
 
 impl Island {
+    /// What kept stubs of a module depend on besides the module itself and the recording. `first`: its first id.
+    #[must_use]
+    pub fn kept_for(&self, bias: u64, first: u32) -> [u64; 5] {
+        match MOVABLE {
+            true => [0; 5],
+            false => [
+                self.base.wrapping_sub(bias),
+                self.end() - self.base,
+                self.capacity,
+                first.into(),
+                has_atomics().into(),
+            ],
+        }
+    }
+
     /// Whether stubs can be kept here, or built from kept ones.
     fn is_plain(&self) -> bool {
-        MOVABLE
-            && self.rows.is_empty()
+        self.rows.is_empty()
             && self.syscalls.is_none()
             && self.stack.is_none()
             && self.detours.is_none()
@@ -192,9 +218,9 @@ impl Island {
         fill(&mut self.code, len);
     }
 
-    /// Adds what [`Self::add_and_keep`] has returned for the same file, the same functions and calls, and the same
-    /// recording. `first`: the current id of the function that had the id `first` there. Returns false if it cannot be
-    /// used here; then nothing is changed.
+    /// Adds what [`Self::add_and_keep`] has returned for the same file, functions, calls, recording and
+    /// [`Self::kept_for`]. `first`: the current id of the function that had the id `first` there. Returns false if it
+    /// cannot be used here; then nothing is changed.
     pub fn add_kept(
         &mut self,
         kept: &[u8],
@@ -207,9 +233,13 @@ impl Island {
             return false;
         }
         let before = (self.code.len(), self.stubs.len(), self.table.len());
-        match self.put_together(kept, image, first, patches) {
-            Some(open) => {
-                write_later(open, &HashSet::new(), image, places, patches);
+        let added = match MOVABLE {
+            true => self.put_together(kept, image, first, patches),
+            false => self.put_whole(kept, image, first, places, patches),
+        };
+        match added {
+            Some((open, hosts)) => {
+                write_later(open, &hosts, image, places, patches);
                 true
             }
             None => {
@@ -228,7 +258,7 @@ impl Island {
         image: Image<'_>,
         first: u32,
         patches: &mut Patches,
-    ) -> Option<Vec<Open>> {
+    ) -> Option<(Vec<Open>, HashSet<u64>)> {
         let mut reader = Reader(kept);
         let mut head = reader.section()?;
         let [lowest, highest, size, groups] = [(); 4].map(|()| head.word());
@@ -292,13 +322,8 @@ impl Island {
             (free < 4 && len <= 5).then(|| Open::pun(patch.into(), len, free, stub))
         });
         let open = open.collect::<Option<_>>()?;
-        let mut failed = reader.section()?;
-        while !failed.0.is_empty() {
-            let (addr, len) = (failed.word()?, failed.word()?);
-            let reason = str::from_utf8(failed.bytes(len as usize)?).ok()?;
-            patches.failed.push((addr.into(), reason.to_owned().into()));
-        }
-        reader.0.is_empty().then_some(open)
+        reader.failures(patches)?;
+        reader.0.is_empty().then_some((open, HashSet::new()))
     }
 
     /// Adds the code, which must not extend beyond `end`.

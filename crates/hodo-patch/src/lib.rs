@@ -25,7 +25,6 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
 pub use hook::{ASKED, Announcement, AskedCall, Hook, LimitCall, Raise, announces, asked_end};
-pub use kept::KEEPS_STUBS;
 pub use placed::{Copied, Copies, Stub};
 use probe::LARGEST;
 pub use probe::{Probe, Region};

@@ -28,6 +28,7 @@ pub const ISLANDS: Reach = Reach {
     libraries: 32 << 20,
     slack: 8 << 20,
     island: 32 << 20,
+    align: 64 << 10,
 };
 
 /// Where the trace may be mapped in targets: far from everything that programs use, sanitizers included. The last

@@ -310,7 +310,7 @@ fn library_place(maps: &[Mapping], base: u64) -> Option<Span> {
         .zip(ranges)
         .find_map(|(size, range)| {
             Some(Span::at(
-                highest_gap(maps.iter().map(Mapping::span), range, size)?,
+                highest_gap(maps.iter().map(Mapping::span), range, size, ISLANDS.align)?,
                 size,
             ))
         })
@@ -330,7 +330,7 @@ fn place_above(maps: &[Mapping], base: u64) -> Option<Span> {
         let is_free = |&at: &u64| {
             at.checked_add(size).is_some_and(|end| {
                 end <= within
-                    && highest_gap(maps.iter().map(Mapping::span), at..end, size).is_some()
+                    && highest_gap(maps.iter().map(Mapping::span), at..end, size, ALIGN).is_some()
             })
         };
         starts.clone().find(is_free).map(|at| Span::at(at, size))

@@ -33,8 +33,8 @@ pub(super) fn stubs(
     {
         bail!("{}: {reason}", module.image.path.display());
     }
-    let slot = kept::place(module, recorder);
     let first = module.first_id();
+    let slot = kept::place(module, recorder, island.kept_for(bias, first));
     let mut put = |kept: &[u8]| island.add_kept(kept, image, first, places, patches);
     if let Some(true) = slot.as_ref().and_then(|slot| slot.read(&mut put)) {
         // Nothing else is built for it: without probes, there are no semaphores.

@@ -164,7 +164,7 @@ impl Begun {
             // Without it, hooks in libraries could not announce the program's stubs, and exceptions could not be
             // unwound through them.
             let near = top - ISLANDS.slack - size..top;
-            let place = highest_gap(maps.iter().map(Mapping::span), near, size)
+            let place = highest_gap(maps.iter().map(Mapping::span), near, size, ISLANDS.align)
                 .context("there is no room for an island near the libraries")?;
             let place = Span::at(place, size);
             map_island(calls, place)?;

@@ -84,9 +84,8 @@ impl File {
     fn island(&self, taken: &[Span], need: u64) -> Option<u64> {
         let start = self.content.start;
         let reach = self.reach(REACH);
-        // Below a program that is loaded high; or else far above it, out of the way of its heap; or anywhere
-        // with enough
-        // room.
+        // Below a program that is loaded high; or else far above it, out of the way of its heap; or anywhere with
+        // enough room.
         let below = reach.start..start.saturating_sub(16 << 20);
         let above = self.end.saturating_add(ISLANDS.heap)..reach.end;
         let tight = reach.start..start;
@@ -98,8 +97,9 @@ impl File {
         places
             .into_iter()
             .filter(|range| range.start < range.end)
-            .find_map(|range| highest_gap(taken.iter().copied(), range, need))
+            .find_map(|range| highest_gap(taken.iter().copied(), range, need, ISLANDS.align))
     }
+
     /// Where an island can be that two jumps reach, and one from as much of the file as possible.
     fn far_island(&self, taken: &[Span], need: u64) -> Option<u64> {
         let middle = self.content.start.midpoint(self.content.end);

@@ -5,7 +5,6 @@
 //! parts are put together at a third place, and are kept only if the result is byte for byte the same as stubs built
 //! there.
 
-use crate::refusal::Refusal;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -13,10 +12,12 @@ use hodo_abi::Span;
 use hodo_codegen::native::patch::MOVABLE;
 use hodo_trace::format::record;
 
+use super::built::{Built, difference, failures, put, section};
+use super::whole::MOVE;
 use super::{ALIGN_BITS, CLASS_BITS, CONSTANT, Class, NONE, Place, is_forged};
 use crate::open_site::Open;
 use crate::{
-    Copies, Image, Island, Lead, Patches, Places, Recording, Sites, Stub, Traced, TracedCall, Used,
+    Image, Island, Lead, Patches, Places, Recording, Sites, Stub, Traced, TracedCall, Used,
     write_later,
 };
 
@@ -26,49 +27,6 @@ const MOVES: [(u64, u64, u64, u32); 2] = [
     (0x31 << 32, 0x10_0050, (0x31 << 32) + 0x20_0030, 1),
     (0x1B_1234_5000, 0x33_3370, 0x1B_1246_8450, 0x305),
 ];
-
-/// What was built at one place.
-struct Built {
-    place: Place,
-    code: Vec<u8>,
-    /// For each entry of the search table, the start of the code and the FDE, as offsets from the first stub.
-    table: Vec<[u32; 2]>,
-    stubs: Vec<Stub>,
-    patches: Patches,
-    open: Vec<Open>,
-}
-
-impl Built {
-    /// The contents of an island from the offset of its first stub on.
-    fn new(
-        island: &Island,
-        from: (usize, usize, usize),
-        patches: Patches,
-        open: Vec<Open>,
-        (bias, first): (u64, u32),
-    ) -> Self {
-        let (code, stubs, table) = from;
-        let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap_or_default());
-        let offset = |bytes: &[u8]| {
-            let offset = word(bytes).wrapping_add(island.frames.header);
-            offset.wrapping_sub(code as u32)
-        };
-        let entry = |entry: &[u8; 8]| [offset(&entry[..4]), offset(&entry[4..])];
-        Self {
-            place: Place {
-                base: island.base,
-                start: island.start() + code as u64,
-                bias,
-                first,
-            },
-            code: island.code[code..].to_vec(),
-            table: island.table[table..].iter().map(entry).collect(),
-            stubs: island.stubs[stubs..].to_vec(),
-            patches,
-            open,
-        }
-    }
-}
 
 impl Island {
     /// Like [`Self::add_module`], but also returns what can be kept of that for [`Self::add_kept`]. `first`: no id is
@@ -89,7 +47,13 @@ impl Island {
         }
         self.align_stubs();
         let from = (self.code.len(), self.stubs.len(), self.table.len());
-        let (open, hosts) = self.build_module(sites, image, recording, places, patches);
+        let mut asked = Vec::new();
+        let mut asking = |range: Range<u64>| {
+            let found = places(range.clone());
+            asked.push((range, found));
+            found
+        };
+        let (open, hosts) = self.build_module(sites, image, recording, &mut asking, patches);
         let built = Built::new(
             self,
             from,
@@ -98,6 +62,12 @@ impl Island {
             (image.bias, first),
         );
         write_later(open, &hosts, image, places, patches);
+        let built = Built { asked, ..built };
+        if !MOVABLE {
+            let other = self.build_at(&built, (MOVE, 0, MOVE, 0), sites, image, recording)?;
+            let kept = built.keep_whole(&other, &hosts)?;
+            return is_same(&kept, &other, image, self.capacity).then_some(kept);
+        }
         let [second, third] = MOVES;
         let other = self.build_at(&built, second, sites, image, recording)?;
         let kept = keep(&built, &other)?;
@@ -140,9 +110,18 @@ impl Island {
         let bias = image.bias.wrapping_add(bias);
         let image = Image { bias, ..image };
         let mut patches = Patches::default();
-        let (open, _) = island.build_module(sites, image, recording, &mut |_| None, &mut patches);
+        let places = &mut built.places(base);
+        let (open, _) = island.build_module(sites, image, recording, places, &mut patches);
         let first = built.place.first.checked_add(id)?;
-        Some(Self::built(&island, patches, open, (bias, first)))
+        let other = Self::built(&island, patches, open, (bias, first));
+        let asked = built.asked.iter().map(|(range, found)| {
+            let range = range.start.wrapping_add(base)..range.end.wrapping_add(base);
+            (range, found.map(|at| at.wrapping_add(base)))
+        });
+        Some(Built {
+            asked: asked.collect(),
+            ..other
+        })
     }
 
     fn built(island: &Self, patches: Patches, open: Vec<Open>, module: (u64, u32)) -> Built {
@@ -165,7 +144,11 @@ fn is_same(kept: &[u8], expected: &Built, image: Image<'_>, capacity: u64) -> bo
     let mut island = Island::resume(base, capacity, used);
     let mut patches = Patches::default();
     let image = Image { bias, ..image };
-    let Some(open) = island.put_together(kept, image, first, &mut patches) else {
+    let put = match MOVABLE {
+        true => island.put_together(kept, image, first, &mut patches),
+        false => island.put_whole(kept, image, first, &mut expected.places(0), &mut patches),
+    };
+    let Some((open, _)) = put else {
         return false;
     };
     let made = Island::built(&island, patches, open, (bias, first));
@@ -174,16 +157,6 @@ fn is_same(kept: &[u8], expected: &Built, image: Image<'_>, capacity: u64) -> bo
         && made.stubs == expected.stubs
         && made.patches == expected.patches
         && made.open == expected.open
-}
-
-fn put(out: &mut Vec<u8>, word: u32) {
-    out.extend(word.to_le_bytes());
-}
-
-fn section(out: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
-    put(out, u32::try_from(bytes.len()).ok()?);
-    out.extend(bytes);
-    Some(())
 }
 
 /// Rows of words; `None` if a value does not fit a word.
@@ -225,16 +198,6 @@ fn fields(one: &Built, other: &Built) -> Option<Vec<(usize, Class)>> {
         at += class.len();
     }
     Some(fields)
-}
-
-/// The offset of the first difference between two pieces of code.
-fn difference(one: &[u8], other: &[u8]) -> Option<usize> {
-    /// Most words do not differ.
-    const PIECE: usize = 32;
-    let mut pieces = one.chunks(PIECE).zip(other.chunks(PIECE));
-    let piece = pieces.position(|(one, other)| one != other)? * PIECE;
-    let mut bytes = one[piece..].iter().zip(&other[piece..]);
-    Some(piece + bytes.position(|(one, other)| one != other)?)
 }
 
 /// A part of code in the form in which it is kept.
@@ -390,39 +353,9 @@ fn without_filling(code: &[u8], range: Range<usize>) -> Option<Range<usize>> {
     Some(range.start..range.end - filling)
 }
 
-impl Built {
-    /// The offset of an address from the first stub.
-    fn offset(&self, at: u64) -> Option<u32> {
-        let offset = at.checked_sub(self.place.start)?;
-        (offset <= self.code.len() as u64).then_some(offset as u32)
-    }
-
-    /// The link-time address of a runtime address in the module.
-    fn addr(&self, at: u64) -> Option<u32> {
-        let addr = u32::try_from(at.wrapping_sub(self.place.bias)).ok()?;
-        (addr != NONE).then_some(addr)
-    }
-
-    /// Whether the patches contain nothing that cannot be kept.
-    fn can_be_kept(&self) -> bool {
-        // If a field is added, decide whether it can be kept.
-        let rest = Patches {
-            writes: Vec::new(),
-            traps: Vec::new(),
-            sites: Vec::new(),
-            ways: Vec::new(),
-            copies: Copies::default(),
-            failed: Vec::new(),
-            ..self.patches.clone()
-        };
-        let has_calls = self.patches.copies.iter().any(|copied| copied.call);
-        rest == Patches::default() && !has_calls
-    }
-}
-
 /// The bytes to keep.
 fn keep(built: &Built, other: &Built) -> Option<Vec<u8>> {
-    if !MOVABLE || built.stubs.is_empty() || !built.can_be_kept() {
+    if built.stubs.is_empty() || !built.can_be_kept() {
         return None;
     }
     let fields = fields(built, other)?;
@@ -489,21 +422,6 @@ fn keep_places(built: &Built, out: &mut Vec<u8>) -> Option<()> {
         [patch, Some(site.patch_len.into()), free, stub]
     });
     rows(out, open)
-}
-
-/// The functions that could not be patched, and why.
-fn failures(patches: &Patches) -> Option<Vec<u8>> {
-    let mut failed = Vec::new();
-    for (addr, reason) in &patches.failed {
-        // Another time, there may be room.
-        let Refusal::Code(reason) = reason else {
-            return None;
-        };
-        put(&mut failed, u32::try_from(*addr).ok()?);
-        put(&mut failed, reason.len() as u32);
-        failed.extend(reason.as_bytes());
-    }
-    Some(failed)
 }
 
 /// The writes over sites: their number, then for each its address, its length, the offset of a distance to a stub in
