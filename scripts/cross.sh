@@ -393,8 +393,8 @@ build_programs() {
     for tool in gcc g++; do
         ! command -v "$arch-linux-gnu-$tool" >/dev/null || ln -sf "$(command -v "$arch-linux-gnu-$tool")" "$tools/$tool"
     done
-    # Reports each test as failed, since none can run.
-    run_test "$2" env HODO_TEST_BUILDS=1 PATH="$tools:$PATH" "qemu-$arch" -L "/usr/$arch-linux-gnu" -- "${@:3}" \
+    # Reports each test as failed, since none can run. Some wait for what does not come.
+    run_test "$2" env HODO_TEST_BUILDS=1 PATH="$tools:$PATH" timeout 300 "qemu-$arch" -L "/usr/$arch-linux-gnu" -- "${@:3}" \
         >/dev/null 2>&1 || true
 }
 
@@ -425,7 +425,7 @@ wide_test() {
     shift 3
     log="$results/$file-${name//::/-}${special:+-${special// /-}}.txt"
     rm -f "$skipped"
-    run_test "hodo-tests/$file" env HODO_BIN="$target/$triple/debug/hodo" HODO_VM_TIMEOUT=1800 HODO_TEST_TIMEOUT=400 \
+    run_test "hodo-tests/$file" env HODO_BIN="$target/$triple/debug/hodo" HODO_VM_TIMEOUT="${limit:-600}" HODO_TEST_TIMEOUT=400 \
         "$PWD/scripts/linux.sh" "$arch" run "$@" -- --exact "$name" ${ignored:+--ignored} >"$log" 2>&1 || how=FAIL
     case "$how" in
     FAIL) why="see $log" ;;
@@ -445,7 +445,7 @@ wide_test() {
 # Runs all whole-program tests in the machine for an architecture, not only those of `whole_programs`. Arguments: as for
 # `run`, and words.
 wide() {
-    local arch="$1" triple="$2-unknown-linux-gnu" results="$target/wide-$1" file name ends=() ignored= length why
+    local arch="$1" triple="$2-unknown-linux-gnu" results="$target/wide-$1" file name ends=() ignored= limit= length why
     prepare "$1" "$2" "$3" || return 0
     shift 3
     why="$(scripts/linux.sh "$arch" missing)"
@@ -464,9 +464,9 @@ wide() {
     trap 'scripts/linux.sh "$arch" stop' EXIT
     HODO_VM_SMP=1 scripts/linux.sh "$arch" start || { failed+=("$arch, in a real Linux: it does not start"); return 0; }
     for file in "${files[@]}"; do
-        build_programs "$arch" "hodo-tests/$file"
         while read -r name; do
             is_wanted "$file $name" "$@" || continue
+            build_programs "$arch" "hodo-tests/$file" --exact "$name" </dev/null
             wide_test "$file" "$name" "" </dev/null
         done < <(run_test "hodo-tests/$file" "qemu-$arch" -L "/usr/$arch-linux-gnu" -- --list | sed -n 's/: test$//p')
     done
@@ -479,7 +479,7 @@ wide() {
             wide_test record "$name" "vectors of $length bytes" bash -c "$with_length" "$length"
         done
     done
-    ignored=yes
+    ignored=yes limit=$((600 + 10 * ${HODO_ROUNDS:-1000}))
     name=running::a_thousand_rounds_leave_nothing
     ! is_wanted "attach $name" "$@" || wide_test attach "$name" "${HODO_ROUNDS:-1000} rounds"
     scripts/linux.sh "$arch" stop
