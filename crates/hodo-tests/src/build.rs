@@ -146,6 +146,27 @@ pub fn scratch(test: &str) -> PathBuf {
     directory
 }
 
+/// Makes a named pipe in a directory of a test. Directories that an emulated machine shares with its host can hold a
+/// link to one at most.
+///
+/// # Panics
+/// If it cannot be made.
+pub fn make_fifo(path: &Path) {
+    let make = |path: &Path| {
+        let made = Command::new("mkfifo").arg(path).output();
+        made.expect("mkfifo can be run").status.success()
+    };
+    if make(path) {
+        return;
+    }
+    static PIPES: AtomicU32 = AtomicU32::new(0);
+    let number = PIPES.fetch_add(1, Ordering::Relaxed);
+    let name = format!("hodo-tests-{}-{number}", std::process::id());
+    let elsewhere = std::env::temp_dir().join(name);
+    assert!(make(&elsewhere), "{} can be made", elsewhere.display());
+    std::os::unix::fs::symlink(&elsewhere, path).expect("a link can be made");
+}
+
 /// Returns whether programs are only compiled, for tests that run later on another machine: `HODO_TEST_BUILDS` is set.
 pub(crate) fn only_builds() -> bool {
     std::env::var_os("HODO_TEST_BUILDS").is_some()

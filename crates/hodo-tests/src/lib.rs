@@ -19,7 +19,7 @@ pub mod target;
 mod tested;
 mod trace;
 
-pub use build::{Kind, Language, build, build_with, example, has_tool, links, scratch};
+pub use build::{Kind, Language, build, build_with, example, has_tool, links, make_fifo, scratch};
 pub use run::{Ended, Outcome, Run, Traced};
 pub use skipped::{skip, temporary};
 pub use tested::hodo;

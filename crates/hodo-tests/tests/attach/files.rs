@@ -14,7 +14,7 @@ const OLD: &str = "
 ";
 /// All functions are elsewhere.
 const NEW: &str = "
-    int added(int i) { __asm__ volatile(\".skip 333, 0x90\"); return i - 1; }
+    int added(int i) { __asm__ volatile(\".rept 333\\nnop\\n.endr\"); return i - 1; }
     int other(int i) { __asm__ volatile(\"\"); return i * 3; }
     int step(int i) { __asm__ volatile(\"\"); return i + 1; }
 ";
@@ -23,7 +23,7 @@ const PROGRAM: &str = "
     #include <stdio.h>
     int step(int), other(int);
     #ifdef NEW
-    __attribute__((noipa)) int added(int i) { __asm__ volatile(\".skip 333, 0x90\"); return i; }
+    __attribute__((noipa)) int added(int i) { __asm__ volatile(\".rept 333\\nnop\\n.endr\"); return i; }
     #endif
     __attribute__((noipa)) int tick(int i) { return other(step(i)); }
     int main(void) {

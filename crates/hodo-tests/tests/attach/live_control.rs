@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::Duration;
 
 use hodo_tests::target::is_changed;
-use hodo_tests::{Kind, Trace, build, hodo, scratch};
+use hodo_tests::{Kind, Trace, build, hodo, make_fifo, scratch};
 
 /// A program that is recorded.
 struct Recorded {
@@ -216,8 +216,7 @@ fn tracing_can_begin_switched_off() {
 fn changes_before_libraries_are_loaded_apply_later() {
     let program = build("controlled.c", Kind::ALL[0], &[]);
     let fifo = scratch("control-early-fifo").join("fifo");
-    let made = Command::new("mkfifo").arg(&fifo).status();
-    assert!(made.expect("mkfifo can be run").success());
+    make_fifo(&fifo);
     let mut full = fs::OpenOptions::new()
         .read(true)
         .write(true)

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use hodo_tests::probing::{path, text};
-use hodo_tests::{Kind, build, build_with, hodo, scratch};
+use hodo_tests::{Kind, build, build_with, hodo, make_fifo, scratch};
 use serde_json::Value;
 
 fn syscalls<'a>(options: &[&'a str], program: &'a str) -> Vec<&'a str> {
@@ -36,11 +36,6 @@ fn lines_of(tracer: &[&str], command: &[&str], place: &Path) -> (Child, Receiver
         }
     });
     (child, receiver)
-}
-
-fn make_fifo(path: &Path) {
-    let made = Command::new("mkfifo").arg(path).status();
-    assert!(made.is_ok_and(|status| status.success()));
 }
 
 #[test]
