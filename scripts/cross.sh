@@ -298,6 +298,7 @@ run() {
                 -- env QEMU_CPU="max,sve-default-vector-length=$length" "${emulator[@]:1}" vectors_predicates
         done
         tests "$arch, probes in one's own process" "${aarch64_probes[@]}" "${emulated[@]}" "$@"
+        tests "$arch, probes of C programs" hodo-probe-capi/c "${emulated[@]}" "$@"
         tests "$arch, branches written at once" "${static_keys[@]:1}" \
             -- env HODO_EMULATED=words "${emulator[@]:1}" "$@"
         aarch64_machine "$@"
@@ -500,7 +501,7 @@ is_wanted() {
 # All that runs for AArch64, and for RISC-V, also in the machine. One build makes all of it.
 # shellcheck disable=SC2034 # used by these names
 aarch64=("${static_keys[@]}" "${function_tracing[@]}" "${aarch64_instructions[@]}" "${aarch64_agent[@]}" "${stubs[@]}"
-    "${aarch64_stopped_threads[@]}" "${aarch64_probes[@]}" "${whole_tests[@]}")
+    "${aarch64_stopped_threads[@]}" "${aarch64_probes[@]}" hodo-probe-capi/c "${whole_tests[@]}")
 riscv64=("${static_keys[@]}" "${spans[@]}" "${function_tracing[@]}" "${instructions[@]}" hodo-agent/riscv64_syscalls
     "${plans[@]}" "${stubs[@]}" "${probes[@]}" hodo-dbi/riscv64_translated hodo-probe-capi/c "${other_crates[@]}" "${stopped_threads[@]}"
     "${whole_tests[@]}")

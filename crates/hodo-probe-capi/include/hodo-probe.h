@@ -28,8 +28,11 @@ typedef struct hodo_registers {
     /* In the order of the kernel's struct user_regs_struct. */
     uint64_t pc, ra, sp, gp, tp, t0, t1, t2, s0, s1, a0, a1, a2, a3, a4, a5, a6, a7;
     uint64_t s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, t3, t4, t5, t6;
+#elif defined(__aarch64__)
+    /* As the kernel's struct user_pt_regs. Of pstate, only the flags N, Z, C and V can be changed. */
+    uint64_t x[31], sp, pc, pstate;
 #else
-#error "hodo-probe knows x86-64 and RISC-V 64"
+#error "hodo-probe knows x86-64, RISC-V 64 and AArch64"
 #endif
 } hodo_registers;
 

@@ -17,6 +17,8 @@ fn library(name: &str) -> PathBuf {
 /// The compiler for programs of this instruction set.
 const COMPILER: &str = if cfg!(target_arch = "riscv64") {
     "riscv64-linux-gnu-gcc"
+} else if cfg!(target_arch = "aarch64") {
+    "aarch64-linux-gnu-gcc"
 } else {
     "gcc"
 };
@@ -26,8 +28,11 @@ fn command(program: &Path) -> Command {
     if std::env::var_os("HODO_EMULATED").is_none() {
         return Command::new(program);
     }
-    let mut command = Command::new("qemu-riscv64");
-    command.args(["-L", "/usr/riscv64-linux-gnu"]).arg(program);
+    let arch = std::env::consts::ARCH;
+    let mut command = Command::new(format!("qemu-{arch}"));
+    command
+        .args(["-L", &format!("/usr/{arch}-linux-gnu")])
+        .arg(program);
     command
 }
 

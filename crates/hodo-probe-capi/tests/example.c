@@ -11,6 +11,9 @@
 #if defined(__riscv)
 #define ARGUMENT a0
 #define RESULT a0
+#elif defined(__aarch64__)
+#define ARGUMENT x[0]
+#define RESULT x[0]
 #else
 #define ARGUMENT rdi
 #define RESULT rax

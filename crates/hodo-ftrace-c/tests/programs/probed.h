@@ -12,6 +12,9 @@
 #if defined(__x86_64__)
 #define ARGUMENT rdi
 #define RESULT rax
+#elif defined(__aarch64__)
+#define ARGUMENT x[0]
+#define RESULT x[0]
 #else
 #define ARGUMENT a0
 #define RESULT a0
