@@ -82,7 +82,7 @@ impl Trampolines {
         self.pages.take(Span::at(at, JUMP)).then_some(at)
     }
 
-    /// Maps a page that reaches into the range.
+    /// Maps a page that reaches into the range, as near to its middle as possible: then it serves sites on both sides.
     fn map(&mut self, range: &std::ops::Range<u64>) -> Option<u64> {
         const LOWEST: u64 = 1 << 16;
         if self.maps.is_none() {
@@ -93,17 +93,17 @@ impl Trampolines {
         }
         let maps = self.maps.as_mut()?;
         maps.sort_unstable_by_key(|mapping| mapping.start);
-        let first = (range.start & !(Page::SIZE - 1)).max(LOWEST);
-        let within = first..range.end.next_multiple_of(Page::SIZE);
+        let within = pages_with_places(range);
+        let within = within.start.max(LOWEST)..within.end;
         // Not where the program's heap is about to grow; or at least not where it grows first.
         let heap = self.heap;
         let free = |most: u64| {
             let heap = heap.map(|heap| Span::at(heap.start, heap.len().min(most)));
             let mut spans: Vec<Span> = maps.iter().map(Mapping::span).chain(heap).collect();
             spans.sort_unstable_by_key(|span| span.start);
-            gaps(spans, within.clone()).next()
+            nearest_page(&spans, within.clone())
         };
-        let page = free(HEAP).or_else(|| free(ISLANDS.heap))?.start;
+        let page = free(HEAP).or_else(|| free(ISLANDS.heap))?;
         if let Some(chosen) = &mut self.chosen {
             chosen.push(page);
             maps.push(taken(page));
@@ -140,6 +140,23 @@ impl Trampolines {
     }
 }
 
+/// The pages in which a place begins in a range. The last bytes of a page are none.
+fn pages_with_places(range: &std::ops::Range<u64>) -> std::ops::Range<u64> {
+    let first = (range.start + JUMP - 1) & !(Page::SIZE - 1);
+    first..range.end.next_multiple_of(Page::SIZE)
+}
+
+/// The free page that is nearest to the middle of a range.
+fn nearest_page(taken: &[Span], within: std::ops::Range<u64>) -> Option<u64> {
+    let middle = within.start.midpoint(within.end) & !(Page::SIZE - 1);
+    let page = |gap: Span| {
+        let last = gap.end.checked_sub(Page::SIZE)?;
+        (gap.start <= last).then(|| middle.clamp(gap.start, last))
+    };
+    let pages = gaps(taken.iter().copied(), within).filter_map(page);
+    pages.min_by_key(|page| page.abs_diff(middle))
+}
+
 /// Where the heap that `brk` moves will grow: after what there is of it, or where it begins.
 pub fn growth(maps: &[Mapping], start: Option<u64>) -> Option<Span> {
     let heap = maps.iter().find(|mapping| *mapping.path == *"[heap]");
@@ -169,5 +186,38 @@ fn taken(page: u64) -> Mapping {
         inode: 0,
         path: std::path::PathBuf::new(),
         deleted: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = Page::SIZE;
+
+    #[test]
+    fn the_end_of_a_page_is_no_place() {
+        let first = |start: u64| pages_with_places(&(start..start + 10 * PAGE)).start;
+        assert_eq!(first(0x5000), 0x5000);
+        assert_eq!(first(0x6000 - JUMP), 0x5000);
+        assert_eq!(first(0x6000 - JUMP + 1), 0x6000);
+        assert_eq!(pages_with_places(&(0x5000..0x5001)), 0x5000..0x6000);
+    }
+
+    #[test]
+    fn pages_are_in_the_middle_of_ranges() {
+        let start = 1 << 40;
+        let within = start..start + 101 * PAGE;
+        let middle = start + 50 * PAGE;
+        let page = |taken: &[(u64, u64)]| {
+            let span = |&(first, pages): &(u64, u64)| Span::at(start + first * PAGE, pages * PAGE);
+            let taken: Vec<Span> = taken.iter().map(span).collect();
+            nearest_page(&taken, within.clone())
+        };
+        assert_eq!(page(&[]), Some(middle));
+        assert_eq!(page(&[(40, 30)]), Some(start + 39 * PAGE));
+        assert_eq!(page(&[(10, 50)]), Some(start + 60 * PAGE));
+        assert_eq!(page(&[(0, 100)]), Some(start + 100 * PAGE));
+        assert_eq!(page(&[(0, 101)]), None);
     }
 }

@@ -42,7 +42,7 @@ fn by_pads(site: &SitePlan, code: &[u8], via: Via) -> SitePlan {
     let pad = |from: u64, to: u64| Pad { from, at: None, to };
     let leads_out = |insn: Insn| match insn.flow {
         Flow::Branch(to) | Flow::Jump(to) if !displaced.contains(&to) => Some(pad(insn.addr, to)),
-        // One of the first instruction is a call of the function, which is recorded.
+        // A call of the code's own start is a recursive call, which is recorded.
         Flow::Call(to) => Some(pad(insn.addr, to)),
         _ => None,
     };

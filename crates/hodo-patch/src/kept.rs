@@ -220,7 +220,7 @@ impl Island {
 
     /// Adds what [`Self::add_and_keep`] has returned for the same file, functions, calls, recording and
     /// [`Self::kept_for`]. `first`: the current id of the function that had the id `first` there. Returns false if it
-    /// cannot be used here; then nothing is changed.
+    /// cannot be used here; then nothing is changed, except that places which were found stay taken.
     pub fn add_kept(
         &mut self,
         kept: &[u8],

@@ -662,7 +662,7 @@ impl Island {
         Ok((stub, later))
     }
 
-    /// Checks that the whole island and an address can reach each other.
+    /// Checks that the island, or what is added to it next, and an address can reach each other.
     fn check_reach(&self, at: u64) -> Result<(), Refusal> {
         self.check_within(at, REACH)
     }

@@ -449,6 +449,9 @@ impl Events {
             self.put_u64(at + tcb::EPOCH_END, (u64::from(epoch) + 1) << 32);
             let special = record::SPECIAL << record::KIND_SHIFT | record::SPECIAL_EPOCH;
             self.append_words(number, &[u64::from(epoch) | u64::from(special) << 32]);
+            if self.tells_time() {
+                self.tell_time();
+            }
         }
         let words = payload.len() as u64;
         let special = record::SPECIAL << record::KIND_SHIFT | record::SPECIAL_PAYLOAD;

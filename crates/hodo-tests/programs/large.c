@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define NEAR __attribute__((noipa))
 #define FAR __attribute__((noipa, section(".far")))
@@ -61,10 +62,13 @@ NEAR int near_all(int n) {
 
 #ifdef __ARM_FEATURE_BTI_DEFAULT
 __attribute__((constructor)) static void guard(void) {
-    enum { BTI = 0x10, PAGE = 4096 };
-    char *start = (char *)((unsigned long)far_leaf & -PAGE);
-    if (mprotect(start, PAGE, PROT_READ | PROT_EXEC | BTI))
-        perror("no guard");
+    enum { BTI = 0x10 };
+    long page = sysconf(_SC_PAGESIZE);
+    char *start = (char *)((unsigned long)far_leaf & -page);
+    if (mprotect(start, page, PROT_READ | PROT_EXEC | BTI)) {
+        perror("the far functions are not guarded");
+        exit(1);
+    }
 }
 #endif
 

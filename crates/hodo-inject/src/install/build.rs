@@ -36,10 +36,13 @@ pub(super) fn stubs(
     let first = module.first_id();
     let slot = kept::place(module, recorder, island.kept_for(bias, first));
     let mut put = |kept: &[u8]| island.add_kept(kept, image, first, places, patches);
-    if let Some(true) = slot.as_ref().and_then(|slot| slot.read(&mut put)) {
+    let was_put = slot.as_ref().and_then(|slot| slot.read(&mut put));
+    if was_put == Some(true) {
         // Nothing else is built for it: without probes, there are no semaphores.
         return Ok(());
     }
+    // What could not be used once is not made again for every recording.
+    let slot = slot.filter(|_| was_put.is_none());
     let traced = |chosen: &Chosen| Traced {
         function: &module.plan.functions[chosen.index],
         id: chosen.id,
@@ -81,9 +84,8 @@ pub(super) fn stubs(
         None => island.add_module(sites, image, recording, places, patches),
         Some(slot) => {
             let made = island.add_and_keep(sites, image, recording, first, places, patches);
-            if let Some(stubs) = made {
-                slot.write(&module.image, stubs);
-            }
+            // If they cannot be kept, this is noted by nothing at all, which is never put.
+            slot.write(&module.image, made.unwrap_or_default());
         }
     }
 

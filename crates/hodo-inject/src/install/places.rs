@@ -102,6 +102,9 @@ impl File {
 
     /// Where an island can be that two jumps reach, and one from as much of the file as possible.
     fn far_island(&self, taken: &[Span], need: u64) -> Option<u64> {
+        if ISLANDS.far == ISLANDS.jump {
+            return None;
+        }
         let middle = self.content.start.midpoint(self.content.end);
         let (taken, reach) = (taken.iter().copied(), self.reach(ISLANDS.far));
         nearest_gap_within(taken, reach, middle, need, ISLANDS.far, 0)

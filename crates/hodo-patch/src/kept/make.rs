@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use hodo_abi::Span;
-use hodo_codegen::native::patch::MOVABLE;
+use hodo_codegen::native::patch::{FAR_VIA, MOVABLE};
 use hodo_trace::format::record;
 
 use super::built::{Built, difference, failures, put, section};
@@ -64,6 +64,10 @@ impl Island {
         write_later(open, &hosts, image, places, patches);
         let built = Built { asked, ..built };
         if !MOVABLE {
+            // Such code has addresses of pads, spread over several instructions.
+            if FAR_VIA.is_some() && !built.asked.is_empty() {
+                return None;
+            }
             let other = self.build_at(&built, (MOVE, 0, MOVE, 0), sites, image, recording)?;
             let kept = built.keep_whole(&other, &hosts)?;
             return is_same(&kept, &other, image, self.capacity).then_some(kept);

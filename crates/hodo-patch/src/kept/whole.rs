@@ -16,13 +16,10 @@ use hodo_plan::model::Extra;
 use super::Reader;
 use super::built::{Built, difference, failures, section};
 use crate::open_site::{Later, Open};
-use crate::{Copied, Image, Island, Lead, Patches, Places, Stub};
+use crate::{Copied, Image, Island, Lead, PLACE, Patches, Places, Stub};
 
 /// Code that forms the addresses of pages is the same at distances of this many bytes.
 const PAGE: u64 = 4096;
-
-/// How many bytes are found for a pad.
-const PAD: u64 = 14;
 
 /// How far from the first place stubs are built a second time. Each half of an address differs there, and the second
 /// byte is the first one that does.
@@ -281,7 +278,7 @@ impl Island {
             if now != (is_found != 0).then(|| there(found)) {
                 return None;
             }
-            pads.extend(now.map(|at| at..at + PAD));
+            pads.extend(now.map(|at| at..at + PLACE));
         }
         let Reader(code) = reader.section()?;
         let from = self.code.len();

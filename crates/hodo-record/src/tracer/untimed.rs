@@ -90,6 +90,8 @@ impl Tracer<'_> {
             true => take_time(memory, &space.borrow()),
             false => Ok(BTreeSet::new()),
         };
+        // Before any thread reads it.
+        self.session.events.tell_time_to(self.next_tcb);
         for (&other, &group) in &halted {
             let back = || -> Result<()> {
                 let mut regs = other.regs()?;
@@ -107,7 +109,6 @@ impl Tracer<'_> {
                 false => self.go(other, 0),
             };
         }
-        self.session.events.tell_time_to(self.next_tcb);
         Ok(!done?.is_empty())
     }
 }

@@ -194,7 +194,7 @@ hodo_test_caught:
 
     // registers(state): calls body with the registers in state, and stores those that it returns with. Each set has 32
     // words: before the call, seen by body, set by body, after the call; then the same for floating point. x17 has the
-    // address of the state, which stubs leave alone, and x16 and x29 are not looked at.
+    // address of the state, which stubs leave alone, and x29 is not looked at.
     TEST_FUNCTION registers
     stp x29, x30, [sp, #-176]!
     stp x19, x20, [sp, #16]
@@ -209,8 +209,10 @@ hodo_test_caught:
     mov x17, x0
     TEST_EACH_FLOAT ldr, x17, 1024
     TEST_EACH ldr, x17, 0
+    ldr x16, [x17, #(8 * 16)]
     bl hodo_test_body
     TEST_EACH str, x17, 768
+    str x16, [x17, #(768 + 8 * 16)]
     TEST_EACH_FLOAT str, x17, 1792
     ldp x19, x20, [sp, #16]
     ldp x21, x22, [sp, #32]
@@ -230,8 +232,9 @@ hodo_test_caught:
     nop
     nop
     TEST_EACH str, x17, 256
+    str x16, [x17, #(256 + 8 * 16)]
     TEST_EACH_FLOAT str, x17, 1280
-    .irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    .irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
     ldr x\number, [x17, #(512 + 8 * \number)]
     .endr
     ret

@@ -8,7 +8,7 @@ use crate::writer::Random;
 
 /// Jumps need no register.
 pub const FREE: Via = Via::Nothing;
-/// Nor is one ever put on the stack.
+/// Nor is one put on the stack, except for stubs that are far away.
 pub const KEPT: Via = Via::Nothing;
 /// Nor here.
 pub const KEPT_TOO: Via = Via::Nothing;
