@@ -32,9 +32,9 @@ thread_local! {
 /// The call that a thread has waited in.
 #[derive(Debug)]
 pub struct Noted {
-    call: i64,
-    /// Its arguments, the stack pointer, and the address of the next instruction.
-    arguments: Vec<u64>,
+    /// It, and if finding out how long took a while, the call that the thread waits in now. For each, the arguments,
+    /// the stack pointer, and the address of the next instruction.
+    calls: [Option<(i64, Vec<u64>)>; 2],
     wait: Option<Wait>,
 }
 
@@ -42,12 +42,14 @@ impl Noted {
     /// The call's first argument, for a thread with `regs` that has stopped after it: a register has the result
     /// instead. Nothing if it is another call by now, or has other arguments.
     pub fn first_argument(&self, regs: &Regs) -> Option<u64> {
-        let (&first, others) = self.arguments.split_first()?;
         let [_, now @ ..] = regs.call().1;
         let ends = [regs.sp(), regs.pc()];
-        let is_same =
-            regs.system_call() == Some(self.call) && others.iter().eq(now.iter().chain(&ends));
-        is_same.then_some(first)
+        self.calls.iter().flatten().find_map(|(call, arguments)| {
+            let (&first, others) = arguments.split_first()?;
+            let is_same =
+                regs.system_call() == Some(*call) && others.iter().eq(now.iter().chain(&ends));
+            is_same.then_some(first)
+        })
     }
 
     /// How long it had waited, if the call ends after a certain time.
@@ -152,12 +154,15 @@ fn waited(tid: i32) -> Option<Duration> {
 /// Remembers what a thread waits for that is about to be stopped.
 pub fn note(tid: i32) {
     let noted = call_of(tid).map(|(call, arguments)| {
+        let mut last = None;
         let wait = timeout(tid, call, &arguments).map(|timeout| {
             let before = sockets::before(tid);
             let waited = waited(tid).map(|waited| waited + before);
             let at = Instant::now();
             // It may have gone on meanwhile, and be in another call by now.
-            let same = call_of(tid).is_some_and(|now| now == (call, arguments.clone()));
+            let now = call_of(tid);
+            let same = now.as_ref() == Some(&(call, arguments.clone()));
+            last = now.filter(|_| !same);
             Wait {
                 call,
                 timeout,
@@ -166,8 +171,7 @@ pub fn note(tid: i32) {
             }
         });
         Noted {
-            call,
-            arguments,
+            calls: [last, Some((call, arguments))],
             wait,
         }
     });
@@ -183,9 +187,8 @@ pub fn take(tid: i32) -> Option<Noted> {
 }
 
 impl Wait {
-    /// Has a stopped thread, which is about to make the call again with `regs` and this first argument, wait
-    /// for what is
-    /// left of its time. Only a register is changed, one that functions need not keep.
+    /// Has a stopped thread, which is about to make the call again with `regs` and this first argument, wait for what
+    /// is left of its time. Only a register is changed, one that functions need not keep.
     ///
     /// # Errors
     /// If the thread is gone.
