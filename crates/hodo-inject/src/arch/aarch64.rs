@@ -127,7 +127,7 @@ pub fn take_time(code: &mut [u8]) -> Vec<usize> {
     places
 }
 
-/// Whether the thread is at code of ours that [`take_time`] has changed.
+/// Whether the thread is where [`take_time`] has changed our code.
 ///
 /// # Errors
 /// If the memory cannot be accessed.

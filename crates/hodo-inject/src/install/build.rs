@@ -41,7 +41,7 @@ pub(super) fn stubs(
         // Nothing else is built for it: without probes, there are no semaphores.
         return Ok(());
     }
-    // What could not be used once is not made again for every recording.
+    // What is kept but cannot be used here is not made again, only to be replaced the next time.
     let slot = slot.filter(|_| was_put.is_none());
     let traced = |chosen: &Chosen| Traced {
         function: &module.plan.functions[chosen.index],
@@ -84,8 +84,9 @@ pub(super) fn stubs(
         None => island.add_module(sites, image, recording, places, patches),
         Some(slot) => {
             let made = island.add_and_keep(sites, image, recording, first, places, patches);
-            // If they cannot be kept, this is noted by nothing at all, which is never put.
-            slot.write(&module.image, made.unwrap_or_default());
+            if let Some(stubs) = made {
+                slot.write(&module.image, stubs);
+            }
         }
     }
 
