@@ -83,39 +83,51 @@ pub struct Walked {
     pub returns: Vec<(u64, u64, u64)>,
     /// The memory of all these frames: there are no other frames in it, only leftovers.
     pub frames: Vec<Range<u64>>,
+    /// Where these frames keep the addresses to which they return.
+    pub kept: Vec<u64>,
 }
 
 impl Walked {
     /// Sorts the frames and joins those that overlap.
     fn merge(&mut self) {
-        self.frames.sort_unstable_by_key(|frame| frame.start);
-        self.frames.dedup_by(|next, frame| {
-            let joins = next.start <= frame.end;
-            if joins {
-                frame.end = frame.end.max(next.end);
-            }
-            joins
-        });
+        merge(&mut self.frames);
     }
 
     /// Adds what was found on the stack of another thread.
     pub fn append(&mut self, mut other: Self) {
         self.returns.append(&mut other.returns);
         self.frames.append(&mut other.frames);
+        self.kept.append(&mut other.kept);
     }
 
-    /// Whether the word at `at` is in one of these frames, and is not where the frame below it returns to: a leftover.
-    /// The frames are not merged yet.
-    pub fn is_leftover(&self, at: u64) -> bool {
-        let mut frames = self.frames.iter();
-        frames.any(|frame| frame.contains(&at))
-            && !self.frames.iter().any(|frame| frame.end == at + 8)
+    /// Returns whether a word is in one of these frames, and is not where this frame returns to: a leftover.
+    pub fn leftovers(&self) -> impl Fn(u64) -> bool + use<> {
+        let (mut frames, mut kept) = (self.frames.clone(), self.kept.clone());
+        merge(&mut frames);
+        kept.sort_unstable();
+        move |at| covers(&frames, at) && kept.binary_search(&at).is_err()
     }
 
     fn covers(&self, at: u64) -> bool {
-        let after = self.frames.partition_point(|frame| frame.start <= at);
-        (after.checked_sub(1)).is_some_and(|index| self.frames[index].contains(&at))
+        covers(&self.frames, at)
     }
+}
+
+fn merge(frames: &mut Vec<Range<u64>>) {
+    frames.sort_unstable_by_key(|frame| frame.start);
+    frames.dedup_by(|next, frame| {
+        let joins = next.start <= frame.end;
+        if joins {
+            frame.end = frame.end.max(next.end);
+        }
+        joins
+    });
+}
+
+/// Whether an address is in one of these frames, which are merged.
+fn covers(frames: &[Range<u64>], at: u64) -> bool {
+    let after = frames.partition_point(|frame| frame.start <= at);
+    (after.checked_sub(1)).is_some_and(|index| frames[index].contains(&at))
 }
 
 /// What is known about return addresses.
@@ -503,6 +515,25 @@ mod tests {
                 .map(|&(_, address)| address)
         };
         likeliest((&of, 0x1008), 1024, &shadow, &ByAddress)
+    }
+
+    #[test]
+    fn words_in_frames_are_leftovers_except_where_these_return_to() {
+        // Two frames that keep their return addresses at the top, one that keeps it at the bottom, one in a register.
+        let walked = Walked {
+            returns: Vec::new(),
+            frames: vec![0x140..0x180, 0x100..0x140, 0x200..0x240, 0xC0..0x100],
+            kept: vec![0x178, 0x138, 0x208],
+        };
+        let is_leftover = walked.leftovers();
+        let used: Vec<u64> = (0xB0..0x250)
+            .step_by(8)
+            .filter(|&at| !is_leftover(at))
+            .collect();
+        let outside = (0x180..0x200).step_by(8);
+        let mut wanted = vec![0xB0, 0xB8, 0x138, 0x178];
+        wanted.extend(outside.chain([0x208, 0x240, 0x248]));
+        assert_eq!(used, wanted);
     }
 
     #[test]

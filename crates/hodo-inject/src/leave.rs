@@ -319,7 +319,7 @@ impl<'a> Stacks<'a> {
     fn top(&mut self, pc: u64, sp: u64, walked: &Walked) -> bool {
         let words = frames::top_words(self.memory, self.maps, sp, HOOKED);
         // Functions do not overwrite all of their frames: words of calls that have ended stay in them for long.
-        let is_leftover = |at: u64| code::RETURNS_BELOW == 0 && walked.is_leftover(at);
+        let is_leftover = walked.leftovers();
         let of_calls = (sp & !7..).step_by(8).zip(&words);
         let calls: Vec<u64> = of_calls
             .map(|(at, &word)| if is_leftover(at) { 0 } else { word })

@@ -288,8 +288,14 @@ where
         };
         next.put(register.0, value);
         ruled |= register.0 == column;
-        if let (RegisterRule::Offset(offset), true) = (rule, register.0 == column) {
-            kept = Some(cfa.wrapping_add_signed(*offset));
+        if register.0 == column {
+            kept = match rule {
+                RegisterRule::Offset(offset) => Some(cfa.wrapping_add_signed(*offset)),
+                RegisterRule::Expression(expression) if !interrupted => {
+                    evaluate(expression.get(table).ok()?, Some(cfa))
+                }
+                _ => None,
+            };
         }
     }
     let mut none = !ruled;

@@ -144,8 +144,8 @@ impl Drop for Target {
     }
 }
 
-/// A process's mappings of code from files, and whether each differs from its file.
-fn code(pid: i32, maps: &str) -> impl Iterator<Item = (&str, bool)> {
+/// A process's mappings of code from files, and the addresses where words differ from the file.
+fn code(pid: i32, maps: &str) -> impl Iterator<Item = (&str, Vec<u64>)> {
     let memory = fs::File::open(format!("/proc/{pid}/mem")).expect("its memory");
     maps.lines().filter_map(move |line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -161,7 +161,10 @@ fn code(pid: i32, maps: &str) -> impl Iterator<Item = (&str, bool)> {
         let file = mapped.or_else(|_| fs::read(fields[5])).expect("the file");
         let file = &file[number(fields[2]) as usize..];
         let len = now.len().min(file.len());
-        Some((line, now[..len] != file[..len]))
+        let words = now[..len].chunks(4).zip(file[..len].chunks(4));
+        let differ = (number(start)..).step_by(4).zip(words);
+        let differ = differ.filter(|(_, (now, file))| now != file);
+        Some((line, differ.map(|(at, _)| at).collect()))
     })
 }
 
@@ -173,7 +176,10 @@ pub fn is_let_go(pid: i32) {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("mappings");
     let mut compared = 0;
     for (line, changed) in code(pid, &maps) {
-        assert!(!changed, "{line}: the code has changed");
+        assert!(
+            changed.is_empty(),
+            "{line}: the code has changed at {changed:x?}"
+        );
         compared += 1;
     }
     assert!(compared > 0, "{maps}");
@@ -192,7 +198,7 @@ pub fn is_changed(pid: i32, program: &Path) {
     loop {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("mappings");
         let own: Vec<&str> = maps.lines().filter(|line| line.ends_with(path)).collect();
-        if code(pid, &own.join("\n")).any(|(_, changed)| changed) {
+        if code(pid, &own.join("\n")).any(|(_, changed)| !changed.is_empty()) {
             return;
         }
         assert!(begun.elapsed() < Duration::from_secs(60), "{maps}");

@@ -179,6 +179,7 @@ impl Process<'_> {
             let is_frame = !next && self.is_one_piece(sp, s);
             if is_frame {
                 walked.frames.push(sp..s);
+                walked.kept.extend(caller.kept);
             }
             let Some(back) = back else {
                 return;
