@@ -355,7 +355,9 @@ pub fn restart_call(thread: Stopped) -> Result<()> {
         return Ok(());
     }
     let kept = regs.first_argument(thread).ok();
-    let argument = kept.or_else(|| noted.as_ref()?.first_argument(&regs));
+    let argument = kept
+        .or_else(|| noted.as_ref()?.first_argument(&regs))
+        .or_else(|| waits::only_epoll(thread.tid(), &regs));
     if let Some(wait) = noted.and_then(Noted::wait) {
         wait.shorten(thread, &mut regs, argument)?;
     }

@@ -181,6 +181,22 @@ pub fn note(tid: i32) {
     });
 }
 
+/// The first argument of a call that waits for events of an epoll descriptor, if the kernel does not tell it and it was
+/// not noted: the only such descriptor of the process, if it has one.
+pub fn only_epoll(tid: i32, regs: &Regs) -> Option<u64> {
+    const CALLS: [i64; 3] = [EPOLL_WAIT, libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2];
+    regs.system_call().filter(|call| CALLS.contains(call))?;
+    let files = std::fs::read_dir(format!("/proc/{tid}/fd")).ok()?;
+    let mut found = files.filter_map(|file| {
+        let path = file.ok()?.path();
+        let target = std::fs::read_link(&path).ok()?;
+        let number = path.file_name()?.to_str()?.parse().ok()?;
+        (target.to_str()? == "anon_inode:[eventpoll]").then_some(number)
+    });
+    let first = found.next()?;
+    found.next().is_none().then_some(first)
+}
+
 /// Takes what was remembered of a thread.
 pub fn take(tid: i32) -> Option<Noted> {
     NOTED.with_borrow_mut(|all| all.remove(&tid))

@@ -185,12 +185,12 @@ fn children_of_other_threads_are_left_to_them() {
     assert_eq!(child.exit(), 42);
 }
 
-#[test]
-fn calls_that_are_broken_off_are_made_again() {
-    let [out, into] = pipe();
-    let child = Child::new(|| {
+/// A process that waits for a byte by a call that the kernel does not make again, and ends with 0 if it comes.
+fn waits_for_events(out: i32) -> Child {
+    Child::new(|| {
         // SAFETY: plain system calls on structures of ours.
         unsafe {
+            libc::signal(libc::SIGUSR1, libc::SIG_IGN);
             let poll = libc::epoll_create1(0);
             let mut event = libc::epoll_event {
                 events: libc::EPOLLIN as u32,
@@ -205,13 +205,40 @@ fn calls_that_are_broken_off_are_made_again() {
                 _ => 1,
             }
         }
-    });
+    })
+}
+
+#[test]
+fn calls_that_are_broken_off_are_made_again() {
+    let [out, into] = pipe();
+    let child = waits_for_events(out);
     for _ in 0..3 {
         child.asleep();
         // Stopping makes it again.
         child.stop().1.detach();
     }
     child.asleep();
+    put(into, 1);
+    assert_eq!(child.exit(), 0);
+}
+
+#[test]
+fn calls_that_ignored_signals_break_off_are_made_again() {
+    let [out, into] = pipe();
+    let child = waits_for_events(out);
+    child.asleep();
+    ptrace::seize(child.0, 0).expect("tracing");
+    for signal in [libc::SIGUSR1, libc::SIGCHLD, libc::SIGUSR1] {
+        ptrace::send(child.0, signal).expect("a signal");
+        let (thread, report) = child.stopped();
+        assert_eq!((report.event(), report.signal()), (0, signal));
+        let broken_off = thread.regs().expect("registers");
+        assert_eq!(broken_off.result(), -i64::from(libc::EINTR));
+        // It waits for ever.
+        assert!(!stops::restart_ignored(thread, signal, false).expect("a thread"));
+        thread.cont(signal).expect("going on");
+        child.asleep();
+    }
     put(into, 1);
     assert_eq!(child.exit(), 0);
 }
