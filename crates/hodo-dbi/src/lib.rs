@@ -105,4 +105,5 @@ pub use ran::Ran;
 pub use recent::{LineSets, Recent};
 pub use riscv64::translate_riscv64;
 pub use target::{Amount, Period, Target};
+pub use x86_64::check_machine;
 pub use x86_64::facts::{branch_target, mnemonic};

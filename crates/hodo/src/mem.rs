@@ -30,6 +30,12 @@ use selected::{Selected, Selection};
 
 /// Runs the tool.
 pub fn mem(args: &MemArgs) -> Result<ExitCode> {
+    if !matches!(args.tool, MemTool::View(_))
+        && let Err(error) = hodo_dbi::check_machine()
+    {
+        crate::output::complain(&error);
+        return Ok(ExitCode::from(125));
+    }
     match &args.tool {
         MemTool::None(none) => run(&none.part, &none.command, |target| {
             Ok((hodo_dbi::run(target)?, None))

@@ -110,6 +110,7 @@ pub fn instrument<C: Client + 'static>(
 }
 
 fn start(target: &Target<'_>, recorder: Option<Rc<RefCell<Recorder>>>) -> Result<Ran> {
+    crate::native::check_machine()?;
     let mut engine = Engine {
         program: Program::new(0),
         threads: Tasks::default(),

@@ -34,6 +34,20 @@ use anyhow::{Context, Result, bail};
 /// x86-64.
 pub(crate) enum X86_64 {}
 
+/// Checks that the engine makes code for this machine. It must not run a program elsewhere.
+///
+/// # Errors
+/// If it does not.
+pub fn check_machine() -> Result<()> {
+    if !features::IS_HERE {
+        bail!(
+            "programs can be run from a code cache only on x86-64; recordings that were made there can be viewed here \
+             (hodo mem view)"
+        );
+    }
+    Ok(())
+}
+
 /// Checks that this machine can execute what clients have inserted: the base of `fs` is read by an instruction that the
 /// kernel must allow (`FSGSBASE`, Linux 5.9; AT_HWCAP2 bit 1, arch/x86/include/uapi/asm/hwcap2.h).
 ///
@@ -41,9 +55,7 @@ pub(crate) enum X86_64 {}
 /// If not.
 pub(crate) fn check() -> Result<()> {
     const FSGSBASE: u64 = 2;
-    if !features::IS_HERE {
-        bail!("the engine works only on x86-64");
-    }
+    check_machine()?;
     let vector = hodo_ptrace::auxv::of(std::process::id().cast_signed())
         .context("cannot read /proc/self/auxv")?;
     let found = hodo_ptrace::auxv::find(&vector, libc::AT_HWCAP2);

@@ -318,10 +318,15 @@ fn programs_that_move_to_another_root() {
     fs::remove_dir_all(place).expect("the files can be removed");
 }
 
+/// Whether `hodo mem` runs programs here.
+const MEM: bool = cfg!(target_arch = "x86_64");
+const NO_MEM: &str = "hodo mem runs programs only on x86-64";
+
 /// Names come from the file that the process has mapped, not from the one that is at its path now.
 #[test]
 fn replaced_files_and_their_names() {
     needs!(is_root(), "only root can read a replaced file");
+    needs!(MEM, NO_MEM);
     let place = scratch("mem_replaced_files");
     library(&place, OLD);
     let program = program(&place, &[]);
@@ -340,6 +345,7 @@ fn replaced_files_and_their_names() {
 #[test]
 fn names_of_processes_with_their_own_root() {
     needs!(can_mount(), "mounting needs root");
+    needs!(MEM, NO_MEM);
     let place = scratch("mem_own_root");
     let (root, inner) = (root(&place), place.join("inner"));
     let mounted = contained(&root, &inner);
