@@ -164,6 +164,10 @@ share='trans=virtio,version=9p2000.L,msize=512000,cache=mmap,access=any'
 mount -t 9p -o "$share" jobs /jobs || { echo "no shared directory"; poweroff -f; }
 mount -t ext4 -o noatime /dev/vda /debian || { echo "no file system"; poweroff -f; }
 mkdir -p /dev/pts /dev/shm
+ln -s /proc/self/fd /dev/fd
+ln -s fd/0 /dev/stdin
+ln -s fd/1 /dev/stdout
+ln -s fd/2 /dev/stderr
 mount -t devpts pts /dev/pts
 mount -t tmpfs shm /dev/shm
 mount -t tmpfs run /debian/run
