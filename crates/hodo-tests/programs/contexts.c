@@ -16,7 +16,10 @@
 int load(int *);
 int illegal(void);
 int divide(int, int);
+/* Not through the GOT: AArch64's linker would give local labels the address of their section. */
+#pragma GCC visibility push(hidden)
 extern char load_at[], load_next[], illegal_at[], illegal_next[], divide_at[], divide_next[];
+#pragma GCC visibility pop
 #if defined(__riscv)
 /* Division does not fault there. */
 #define FAULTS_OF_DIVISION 20

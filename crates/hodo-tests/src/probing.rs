@@ -17,7 +17,7 @@ pub const ARGUMENTS: [&str; 6] = match () {
 /// the second and fourth, 16 of the fifth.
 pub const PARTS: [&str; 5] = match () {
     () if cfg!(target_arch = "riscv64") => ["%a1", "%a2", "%a1", "%a3", "%a4"],
-    () if cfg!(target_arch = "aarch64") => ["%x1", "%x2", "%w1", "%w3", "%x4"],
+    () if cfg!(target_arch = "aarch64") => ["%x1", "%x2", "%x1", "%x3", "%x4"],
     () => ["%sil", "%dl", "%esi", "%ecx", "%r8w"],
 };
 /// The return address at a function's first instruction.

@@ -189,10 +189,13 @@ fn coroutines_by_assembly() {
             // yielded, it has a tree of its own, at any depth of its recursion.
             let base = (0..9).find(|&base| of("main", base) == 1);
             let base = base.expect("an entry of main");
-            assert_eq!(of("generator", base + 2), 3, "{dump}");
+            // Or inside `switch_to`, if that is seen to end only when its caller goes on.
+            let first = [base + 2, base + 3].map(|depth| of("generator", depth));
+            let inside = base + 2 + usize::from(first == [0, 3]);
+            assert_eq!(of("generator", inside), 3, "{dump}");
             let depths = [1, 2, 3, 4].map(|depth| of("yield_in", depth));
             let mut expected = [147, 111, 72, 36];
-            if let Some(first) = expected.get_mut(base + 2) {
+            if let Some(first) = expected.get_mut(inside) {
                 *first += 3;
             }
             assert_eq!(depths, expected, "{dump}");

@@ -184,7 +184,12 @@ fn calls_in_progress_when_hodo_comes_and_goes_are_shown() {
     let place = scratch("syscalls-comes");
     let fifo = place.join("fifo");
     make_fifo(&fifo);
-    for (call, arguments) in [("read", "0,  <unfinished"), ("epoll_wait", "<unfinished")] {
+    // What the C library calls for `epoll_wait`.
+    let waits = match cfg!(target_arch = "x86_64") {
+        true => "epoll_wait",
+        false => "epoll_pwait",
+    };
+    for (call, arguments) in [("read", "0,  <unfinished"), (waits, "<unfinished")] {
         let mut target = match call {
             "read" => Command::new("sh")
                 .args(["-c", "exec 3<> fifo; read x <&3; read y <&3"])
@@ -193,7 +198,7 @@ fn calls_in_progress_when_hodo_comes_and_goes_are_shown() {
                 .spawn()
                 .expect("there is a shell"),
             _ => Command::new(build("attached_waits.c", Kind::Pie, &[]))
-                .args([call, "400000"])
+                .args(["epoll_wait", "400000"])
                 .stdout(Stdio::null())
                 .spawn()
                 .expect("it can be run"),
