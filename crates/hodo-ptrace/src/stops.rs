@@ -184,7 +184,7 @@ impl Stops {
         }
         for &tid in &self.asked {
             // It may have ended; whoever waits for it sees that.
-            let _ = request::interrupt(tid);
+            let _ = interrupt(tid);
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static volatile int ending, spawning, wrong;
@@ -31,11 +32,19 @@ static void spawn(void) {
     posix_spawn_file_actions_destroy(&actions);
 }
 
+static long milliseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 static void *opens(void *unused) {
     while (!ending) {
-        for (int n = 0; n < pauses && !ending; n++) {
+        // On a slow machine, each pause takes much longer than it should.
+        long begun = milliseconds();
+        for (int n = 0; milliseconds() - begun < pauses && !ending; n++) {
             if (!spawning)
-                n = 0;
+                begun = milliseconds();
             if (leaf(n) != n * 3)
                 wrong++;
             usleep(1000);

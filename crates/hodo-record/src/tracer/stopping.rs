@@ -157,7 +157,7 @@ impl Tracer<'_> {
                         begun = Instant::now();
                     }
                     if is_wanted && self.threads.contains_key(&tid) {
-                        let _ = ptrace::interrupt(tid);
+                        let _ = stops::interrupt(tid);
                     }
                 }
             }
