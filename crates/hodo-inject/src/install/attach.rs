@@ -320,10 +320,18 @@ fn library_place(maps: &[Mapping], base: u64) -> Option<Span> {
 /// A place above the libraries, where the kernel maps nothing, but toward which the first stack grows: for programs
 /// whose own memory fills everything within reach below.
 fn place_above(maps: &[Mapping], base: u64) -> Option<Span> {
-    const ROOM: u64 = 512 << 20;
-    const ALIGN: u64 = 64 << 10;
+    /// What is left for the stack: at least as much as the kernel leaves when it maps something there itself.
+    const ROOM: [u64; 2] = [512 << 20, 128 << 20];
     let stack = maps.iter().find(|m| m.path.as_os_str() == "[stack]")?;
-    let end = stack.start.saturating_sub(ROOM);
+    let mut ends = ROOM
+        .map(|room| stack.start.saturating_sub(room))
+        .into_iter();
+    ends.find_map(|end| place_up_to(maps, base, end))
+}
+
+/// The lowest place above the libraries that ends there at most.
+fn place_up_to(maps: &[Mapping], base: u64, end: u64) -> Option<Span> {
+    const ALIGN: u64 = 64 << 10;
     let within = base.saturating_add(REACH).min(end);
     let starts = (maps.iter().map(|m| m.end.next_multiple_of(ALIGN))).filter(|&at| at > base);
     SIZES.into_iter().find_map(|size| {
@@ -566,6 +574,10 @@ mod tests {
         let fits = |size: &u64| *size <= 700 << 20 >> 1;
         let next = SIZES.into_iter().find(fits).unwrap_or_default();
         assert_eq!(place(5 << 30, 700 << 20), above(next));
+        // The kernel chooses its place at random, which may be closer.
+        let fits = |size: &u64| *size <= 172 << 20;
+        let next = SIZES.into_iter().find(fits).unwrap_or_default();
+        assert_eq!(place(5 << 30, 300 << 20), above(next));
         assert_eq!(place(5 << 30, 100 << 20), None);
     }
 }
