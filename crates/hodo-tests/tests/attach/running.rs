@@ -250,7 +250,8 @@ fn a_stopped_process_stays_stopped() {
     // SAFETY: as above.
     unsafe { libc::kill(pid, libc::SIGCONT) };
     run(&target, &["probe", "--for", "0.1", "-e", &leaf]);
-    target.ends("wrong: 0\n");
+    // Some calls are interrupted when a process is stopped, with or without hodo.
+    target.ends_perhaps_interrupted();
 }
 
 #[test]
