@@ -555,7 +555,8 @@ impl<'c> Call<'c> {
         })
     }
 
-    fn open_flags(self, value: u64) -> String {
+    /// Formats the flags of an open file, whose bits differ between machines.
+    pub(super) fn open_flags(self, value: u64) -> String {
         const MODES: [&str; 4] = ["O_RDONLY", "O_WRONLY", "O_RDWR", "O_ACCMODE"];
         let value = open_flags(self.enter.machine, value);
         // O_SYNC includes the bit of O_DSYNC, and O_TMPFILE that of O_DIRECTORY.

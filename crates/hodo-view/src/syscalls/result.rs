@@ -2,8 +2,7 @@
 
 use super::args::Call;
 use super::errors::error;
-use super::names::OPEN;
-use super::text::{flags, hex, octal, put_signed, with_flags};
+use super::text::{flags, hex, octal, put_signed};
 
 /// Calls whose results are not always plain numbers.
 const SPECIAL: [&str; 11] = [
@@ -60,11 +59,7 @@ fn special(call: Call<'_>) -> String {
                 "{value:#x} (flags {})",
                 flags(value, &[(1, "FD_CLOEXEC")], "FD_???")
             ),
-            3 => {
-                let modes = ["O_RDONLY", "O_WRONLY", "O_RDWR", "O_ACCMODE"];
-                let names = with_flags(modes[(value & 3) as usize], value & !3, OPEN);
-                format!("{} (flags {names})", hex(value))
-            }
+            3 => format!("{} (flags {})", hex(value), call.open_flags(value)),
             _ => signed.to_string(),
         },
         "poll" | "ppoll" => match (value, call.poll_result(value)) {
