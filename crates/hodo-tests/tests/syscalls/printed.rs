@@ -46,6 +46,8 @@ fn plain(line: &str) -> Option<String> {
         (r"(tv_n?u?sec)=\d+", "$1=T"),
         // Newer versions of strace show one number only.
         (r"data=(\{u32=\d+, u64=\d+\}|0x[0-9a-f]+|ADDR)", "data=DATA"),
+        // The directory of temporary files. In memory, it is as large as it has files, and hodo's own may be there.
+        (r"(S_ISVTX\|\d+, stx?_size)=\d+", "$1=N"),
         // How much of its time is left after `ppoll` is not recorded.
         (r"\], left \{tv_sec=T, tv_nsec=T\}\)", "])"),
         (r#"getrandom\("[^"]*""#, "getrandom(\"\""),
