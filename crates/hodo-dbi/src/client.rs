@@ -3,6 +3,8 @@
 //! hodo reads what the threads of the program have recorded, and passes it on to a thread of its own, in which a
 //! listener receives it. The usual one makes blocks and accesses of it for a client.
 
+mod counting;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,8 +22,9 @@ use crate::block::{Block, Note, Noted, RECORDED_SIZE, SLOTS, lanes_size};
 use crate::calls::Calls;
 use crate::events::{Event, Events};
 use crate::inserted::{CALL_RESULT, OWN_NUMBERS};
-use crate::plan::Plan;
+use crate::plan::{Accesses, Plan};
 use crate::recent::Recent;
+use counting::Counting;
 
 /// What is to be observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +59,14 @@ pub trait Client: Send {
         let _ = (thread, block, upto, accesses);
     }
 
+    /// The same as [`Client::executed`], for clients that look at accesses one by one: none is stored unasked. By
+    /// default, `executed` receives them. Blocks of which more is to be told are received by `executed` in any case.
+    fn visit(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: Accesses<'_>) {
+        self.executed(thread, block, upto, accesses.all());
+    }
+
     /// A thread has executed the first `upto` instructions of a block this many times. Comes at the end of the thread.
-    /// Only for [`Observe::Counts`] and [`Observe::Lines`].
+    /// Only for [`Observe::Counts`] and [`Observe::Lines`], and of recordings, for [`Decode::counting`].
     fn counted(&mut self, thread: u32, block: &Arc<Block>, upto: usize, times: u64) {
         let _ = (thread, block, upto, times);
     }
@@ -96,7 +105,7 @@ pub trait Client: Send {
         let _ = thread;
     }
 
-    /// The events that it wants to receive. It is asked once, before anything else.
+    /// The events that it wants to receive. It is asked before anything else.
     fn events(&self) -> Events {
         Events::default()
     }
@@ -414,6 +423,10 @@ pub struct Decode<C> {
     blocks: Vec<Option<Known>>,
     threads: BTreeMap<u32, Box<Decoded>>,
     accesses: Vec<Access>,
+    /// Executions are counted, and nothing else is wanted.
+    counting: Option<Box<Counting>>,
+    /// The client wants to know of calls of functions, or of the system.
+    hears_notes: bool,
     /// The engine runs: blocks that it has no more can be forgotten.
     forgets: bool,
     /// Blocks since blocks were last forgotten.
@@ -481,7 +494,13 @@ impl<C: Client> Listener for Decode<C> {
                 };
                 self.client.event(*thread, &event);
             }
-            Message::Records { thread, bytes } => self.records(*thread, bytes)?,
+            Message::Records { thread, bytes } => match self.counting.take() {
+                Some(mut counting) => {
+                    self.count(&mut counting, *thread, bytes)?;
+                    self.counting = Some(counting);
+                }
+                None => self.records(*thread, bytes)?,
+            },
             &Message::Lost {
                 thread,
                 instructions,
@@ -533,6 +552,7 @@ impl<C: Client> Listener for Decode<C> {
         for (thread, mut decoded) in std::mem::take(&mut self.threads) {
             self.last_record(thread, &mut decoded, None)?;
         }
+        self.end_counting();
         self.client.end()
     }
 }
@@ -540,11 +560,14 @@ impl<C: Client> Listener for Decode<C> {
 impl<C: Client> Decode<C> {
     /// Will tell this client.
     pub fn new(client: C) -> Self {
+        let events = client.events();
         Self {
             client,
+            hears_notes: events.system_calls || events.wants_functions(),
             blocks: Vec::new(),
             threads: BTreeMap::new(),
             accesses: Vec::new(),
+            counting: None,
             forgets: false,
             new: 0,
             gone: Vec::new(),
@@ -589,6 +612,9 @@ impl<C: Client> Decode<C> {
             self.blocks.resize(number + 1, None);
         }
         self.client.block(block);
+        if let Some(counting) = &mut self.counting {
+            counting.add(block);
+        }
         self.blocks[number] = Some((Arc::clone(block), None));
         self.new += 1;
         if self.forgets && self.new >= MANY {
@@ -629,7 +655,7 @@ impl<C: Client> Decode<C> {
                 bytes = rest;
                 continue;
             }
-            let (block, plan) = known(&mut self.blocks, id)?;
+            let (block, plan) = known(&mut self.blocks, id, self.hears_notes)?;
             let record = bytes;
             let Some(rest) = bytes.get(plan.size..) else {
                 return Err(anyhow!("a record of block {id} is cut"));
@@ -737,7 +763,8 @@ impl<C: Client> Decode<C> {
     fn last_record(&mut self, thread: u32, decoded: &mut Decoded, upto: Option<u32>) -> Result<()> {
         let record = std::mem::take(&mut decoded.last);
         if let Some(id) = number_at(&record, 0) {
-            let (block, plan) = known(&mut self.blocks, id)?;
+            self.count_special(thread, id, upto);
+            let (block, plan) = known(&mut self.blocks, id, self.hears_notes)?;
             tell(
                 &mut self.client,
                 (&mut self.accesses, decoded),
@@ -762,6 +789,12 @@ fn tell<C: Client>(
 ) {
     let all = block.insns.len();
     let upto = upto.map_or(all, |upto| all.min(upto as usize));
+    if plan.is_plain {
+        let leave = plan.begin(record, upto, &mut known.slots);
+        let of_block = plan.before(leave, upto, &known.slots, accesses);
+        client.visit(thread, block, upto, of_block);
+        return plan.end(leave, &mut known.slots);
+    }
     let accesses = plan.accesses(record, upto, &mut known.slots, accesses, |some| {
         if block.observed {
             client.executed(thread, block, 0, some);
@@ -866,9 +899,12 @@ fn take_cut(bytes: &mut &[u8]) -> Option<u32> {
 
 /// A block, and how records of it are read.
 #[inline]
-fn known(blocks: &mut [Option<Known>], id: u32) -> Result<(&Arc<Block>, &Plan)> {
+fn known(blocks: &mut [Option<Known>], id: u32, hears_notes: bool) -> Result<(&Arc<Block>, &Plan)> {
     match blocks.get_mut(id as usize) {
-        Some(Some((block, plan))) => Ok((block, plan.get_or_insert_with(|| Plan::of(block)))),
+        Some(Some((block, plan))) => {
+            let new = || Plan::of(block, hears_notes);
+            Ok((block, plan.get_or_insert_with(new)))
+        }
         _ => Err(unknown(id)),
     }
 }

@@ -101,6 +101,7 @@ pub use inserted::{
 };
 pub use native::banks::{has_masks, vector_bytes, vector_registers};
 pub use passes::{Inserting, Pass, Replacing, Revising, Words};
+pub use plan::Accesses;
 pub use ran::Ran;
 pub use recent::{LineSets, Recent};
 pub use riscv64::translate_riscv64;

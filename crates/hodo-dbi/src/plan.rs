@@ -88,7 +88,7 @@ impl Set {
 
 /// Where a block may be left.
 #[derive(Debug, Clone)]
-struct Leave {
+pub(crate) struct Leave {
     /// How many instructions were executed.
     upto: u16,
     /// How many accesses they make.
@@ -110,15 +110,18 @@ pub(crate) struct Plan {
     /// The end comes first.
     leaving: Vec<Leave>,
     special: Option<Special>,
-    /// The block has notes.
+    /// Not only accesses are to be told, or not those.
     pub(crate) has_notes: bool,
+    /// Only accesses are, and they are not special.
+    pub(crate) is_plain: bool,
     /// Records of lanes come after that of the block.
     pub(crate) is_expanded: bool,
 }
 
 impl Plan {
-    /// For a block.
-    pub(crate) fn of(block: &Block) -> Self {
+    /// For a block. `hears_notes`: the client wants to know what is noted of it.
+    pub(crate) fn of(block: &Block, hears_notes: bool) -> Self {
+        let has_notes = hears_notes && !block.notes.is_empty() || !block.observed;
         let mut at = 4;
         let reads = block.values.iter().map(|recorded| {
             let (mask, sign) = match recorded.value {
@@ -178,7 +181,8 @@ impl Plan {
                 .collect(),
             leaving,
             special: block.special.clone(),
-            has_notes: !block.notes.is_empty(),
+            has_notes,
+            is_plain: !has_notes && block.special.is_none(),
             is_expanded: block.is_expanded(),
         }
     }
@@ -201,47 +205,74 @@ impl Plan {
             specially(special, record, upto, room, flush);
             return room;
         }
+        let leave = self.begin(record, upto, slots);
+        let count = self.before(leave, upto, slots, room).all().len();
+        self.end(leave, slots);
+        &room[..count]
+    }
+
+    /// Begins with a record, of which the first `upto` instructions were executed. Returns where the block was left: if
+    /// a signal has cut it, that is not known, and what is known after it does not matter.
+    #[inline(always)]
+    pub(crate) fn begin(
+        &self,
+        record: &[u8],
+        upto: usize,
+        slots: &mut [u64; SLOTS],
+    ) -> Option<&Leave> {
         for reads in self.reads.as_chunks::<STRIDE>().0 {
             for read in reads {
                 slots[usize::from(read.slot)] = read.value(record);
             }
         }
-        if room.len() < self.sums.len() {
-            room.resize(self.sums.len(), Sum::NOTHING.access);
-        }
-        let (sums, _) = self.sums.as_chunks::<STRIDE>();
-        for (sums, room) in sums.iter().zip(room.as_chunks_mut::<STRIDE>().0) {
-            for (sum, room) in sums.iter().zip(room) {
-                *room = sum.access;
-                room.address = sum.address(slots);
-            }
-        }
-        if !self.unusual.is_empty() {
-            self.complete(slots, room);
-        }
-        let leave = match self.leaving.first() {
+        match self.leaving.first() {
             Some(last) if usize::from(last.upto) == upto => Some(last),
             _ => self
                 .leaving
                 .iter()
                 .find(|leave| usize::from(leave.upto) == upto),
+        }
+    }
+
+    /// The accesses before the block was left.
+    #[inline(always)]
+    pub(crate) fn before<'r>(
+        &'r self,
+        leave: Option<&Leave>,
+        upto: usize,
+        slots: &'r [u64; SLOTS],
+        room: &'r mut Vec<Access>,
+    ) -> Accesses<'r> {
+        let count = match leave {
+            Some(leave) => leave.accesses.into(),
+            None => {
+                let sums = self.sums[..self.operands].iter();
+                sums.take_while(|sum| usize::from(sum.access.insn) < upto)
+                    .count()
+            }
         };
-        let Some(leave) = leave else {
-            // A signal has cut it. What is known does not matter then.
-            let sums = self.sums[..self.operands].iter();
-            let count = sums.take_while(|sum| usize::from(sum.access.insn) < upto);
-            return &room[..count.count()];
-        };
-        for sets in leave.sets.as_chunks::<STRIDE>().0 {
+        Accesses {
+            plan: self,
+            slots,
+            count,
+            room,
+        }
+    }
+
+    /// Afterward, slots have what is known where the block was left.
+    #[inline(always)]
+    pub(crate) fn end(&self, leave: Option<&Leave>, slots: &mut [u64; SLOTS]) {
+        let sets = leave.map_or(&[][..], |leave| &leave.sets);
+        for sets in sets.as_chunks::<STRIDE>().0 {
             for set in sets {
                 let new = slots[usize::from(set.slot)].wrapping_add_signed(set.add);
                 slots[usize::from(set.register)] = new;
             }
         }
-        &room[..usize::from(leave.accesses)]
     }
 
     /// Completes unusual sums.
+    #[cold]
     fn complete(&self, slots: &[u64; SLOTS], room: &mut [Access]) {
         for &(number, is_narrow) in &self.unusual {
             let number = usize::from(number);
@@ -252,6 +283,68 @@ impl Plan {
             };
             let segment = slots[usize::from(self.sums[number].segment)];
             room[number].address = sum.wrapping_add(segment);
+        }
+    }
+}
+
+/// The accesses of some instructions of a block, in the order of the program, each of which is computed when it is asked
+/// for.
+#[derive(Debug)]
+pub struct Accesses<'r> {
+    plan: &'r Plan,
+    slots: &'r [u64; SLOTS],
+    count: usize,
+    /// Used for them.
+    room: &'r mut Vec<Access>,
+}
+
+impl<'r> Accesses<'r> {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// All of them.
+    #[inline(always)]
+    #[must_use]
+    pub fn all(self) -> &'r [Access] {
+        let Self {
+            plan, slots, room, ..
+        } = self;
+        if room.len() < plan.sums.len() {
+            room.resize(plan.sums.len(), Sum::NOTHING.access);
+        }
+        let (sums, _) = plan.sums.as_chunks::<STRIDE>();
+        for (sums, room) in sums.iter().zip(room.as_chunks_mut::<STRIDE>().0) {
+            for (sum, room) in sums.iter().zip(room) {
+                *room = sum.access;
+                room.address = sum.address(slots);
+            }
+        }
+        if !plan.unusual.is_empty() {
+            plan.complete(slots, room);
+        }
+        &room[..self.count]
+    }
+
+    /// `use_one` receives each.
+    #[inline(always)]
+    pub fn each(self, mut use_one: impl FnMut(&Access)) {
+        if !self.plan.unusual.is_empty() {
+            return self.all().iter().for_each(use_one);
+        }
+        for sum in &self.plan.sums[..self.count] {
+            use_one(&Access {
+                address: sum.address(self.slots),
+                ..sum.access
+            });
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use hodo_dbi::{Access, Block, Client, Event, Events};
+use hodo_dbi::{Access, Accesses, Block, Client, Event, Events};
 use rustc_hash::FxHashMap;
 
 use crate::cache::Simulator;
@@ -129,6 +129,14 @@ impl Client for Blame {
         self.simulator.executed(thread, block, upto, accesses);
         if self.wanted.any() {
             self.find(thread, block, upto, accesses);
+        }
+    }
+
+    #[inline]
+    fn visit(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: Accesses<'_>) {
+        match self.wanted.any() {
+            true => self.executed(thread, block, upto, accesses.all()),
+            false => self.simulator.visit(thread, block, upto, accesses),
         }
     }
 

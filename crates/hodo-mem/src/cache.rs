@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
-use hodo_dbi::{Access, Block, Client, Insn, Kind, Observe, Recent};
+use hodo_dbi::{Access, Accesses, Block, Client, Insn, Kind, Observe, Recent};
 use rustc_hash::FxHashMap;
 
 use crate::causes::Causes;
@@ -47,6 +47,12 @@ impl Cache {
     #[inline(always)]
     fn changes_nothing(&self, address: u64, size: u32) -> bool {
         let (first, last) = self.lines_of(address, size);
+        self.is_recent(first, last)
+    }
+
+    /// The same with the first line and the last one.
+    #[inline(always)]
+    fn is_recent(&self, first: u64, last: u64) -> bool {
         first == last && self.recent[self.lines.set(first)] == first + 1
     }
 
@@ -218,6 +224,7 @@ impl Counted {
     }
 
     /// Only the first instructions, or all of them, were executed this many times.
+    #[inline]
     fn count(&mut self, upto: usize, times: u64) {
         let all = self.block.insns.len();
         if upto >= all {
@@ -543,6 +550,24 @@ impl Client for Simulator {
         }
     }
 
+    #[inline]
+    fn visit(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: Accesses<'_>) {
+        if self.by_lines
+            || self.rounds.is_some()
+            || self.detailed.is_some()
+            || self.timeline.lines().is_some()
+        {
+            return self.executed(thread, block, upto, accesses.all());
+        }
+        let block = block.id;
+        if self.begin(thread, block, upto, accesses.len()) {
+            accesses.each(|access| self.plain_data(thread, block, access));
+            if !self.missed.is_empty() {
+                self.fetch_last(block, u16::MAX);
+            }
+        }
+    }
+
     fn end(&mut self) -> Result<()> {
         self.end_round();
         self.timeline.end(self.misses_of_threads());
@@ -574,21 +599,17 @@ impl Simulator {
 
     /// A thread has executed the first `upto` instructions of a block.
     fn simulate(&mut self, thread: u32, block: u32, upto: usize, accesses: &[Access]) {
-        let own = self.thread_counts(thread);
-        own.instructions += upto as u64;
-        own.accesses += accesses.len() as u64;
         if let Some(lines) = self.timeline.lines() {
             for access in accesses {
                 lines.access(access.address, access.size);
             }
         }
-        if self.timeline.go_on(upto as u64) {
-            self.timeline.pause(self.misses_of_threads());
+        if !self.begin(thread, block, upto, accesses.len()) {
+            return;
         }
         let Some(Some(counted)) = self.blocks.get_mut(block as usize) else {
             return;
         };
-        counted.count(upto, 1);
         if counted.is_special {
             // They are not always the same.
             for access in accesses {
@@ -602,30 +623,53 @@ impl Simulator {
             detailed.turn_to(thread, own.process);
             return in_detail(detailed, counted, (own, misses), upto, accesses);
         }
-        // The caches of the first level do not depend on each other.
-        if counted.unchanged != self.instructions.changes {
-            fetch(counted, upto, &mut self.instructions, &mut self.missed);
-        }
         for access in accesses {
-            if !self.data.changes_nothing(access.address, access.size) {
-                self.access(thread, block, access);
-            }
+            self.plain_data(thread, block, access);
         }
         if !self.missed.is_empty() {
             self.fetch_last(block, u16::MAX);
         }
     }
+
+    /// A thread executes the first `upto` instructions of a block, with this number of accesses: counts these, and
+    /// fetches the instructions. Returns whether the block is known.
+    #[inline(always)]
+    fn begin(&mut self, thread: u32, block: u32, upto: usize, accesses: usize) -> bool {
+        let own = self.thread_counts(thread);
+        own.instructions += upto as u64;
+        own.accesses += accesses as u64;
+        if self.timeline.go_on(upto as u64) {
+            self.timeline.pause(self.misses_of_threads());
+        }
+        let Some(Some(counted)) = self.blocks.get_mut(block as usize) else {
+            return false;
+        };
+        counted.count(upto, 1);
+        // The caches of the first level do not depend on each other.
+        if self.detailed.is_none() && counted.unchanged != self.instructions.changes {
+            fetch(counted, upto, &mut self.instructions, &mut self.missed);
+        }
+        true
+    }
+
+    /// An access to data, unless more detail is wanted.
+    #[inline(always)]
+    fn plain_data(&mut self, thread: u32, block: u32, access: &Access) {
+        if !self.data.changes_nothing(access.address, access.size) {
+            self.access(thread, block, access);
+        }
+    }
 }
 
 /// The first instructions of a block are fetched from the first cache. Adds those that were not in it.
-#[inline(never)]
+#[inline(always)]
 fn fetch(counted: &mut Counted, upto: usize, cache: &mut Cache, missed: &mut Vec<u16>) {
     let before = cache.changes;
     for fetch in &counted.fetches {
         if usize::from(fetch.insn) >= upto {
             break;
         }
-        if !cache.lines(fetch.first, fetch.last) {
+        if !cache.is_recent(fetch.first, fetch.last) && !cache.lines(fetch.first, fetch.last) {
             missed.push(fetch.insn);
         }
     }

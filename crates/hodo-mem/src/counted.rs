@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, bail};
-use hodo_dbi::{Access, Amount, Block, Client, Event, Events, Listener, Message, Observe};
+use hodo_dbi::{
+    Access, Accesses, Amount, Block, Client, Event, Events, Listener, Message, Observe,
+};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
@@ -156,6 +158,24 @@ impl<C> Counted<C> {
         counts.accesses.store(accesses, Ordering::Relaxed);
     }
 
+    /// This number of instructions with this number of accesses comes. Returns whether the client receives them.
+    #[inline(always)]
+    fn wants(&mut self, instructions: usize, accesses: usize) -> bool {
+        if !self.hears_all {
+            return true;
+        }
+        let is_wanted = self.wanted.contains(&self.instructions);
+        self.instructions += instructions as u64;
+        self.accesses += accesses as u64;
+        // Nobody else writes.
+        let counts = &self.counts;
+        counts
+            .instructions
+            .store(self.instructions, Ordering::Relaxed);
+        counts.accesses.store(self.accesses, Ordering::Relaxed);
+        is_wanted
+    }
+
     /// The client, and how much it has not received.
     pub fn into_client(self) -> (C, Missing) {
         (self.client, Missing(self.lost))
@@ -184,21 +204,16 @@ impl<C: Client> Client for Counted<C> {
 
     #[inline]
     fn executed(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
-        if self.hears_all {
-            let is_wanted = self.wanted.contains(&self.instructions);
-            self.instructions += upto as u64;
-            self.accesses += accesses.len() as u64;
-            // Nobody else writes.
-            let counts = &self.counts;
-            counts
-                .instructions
-                .store(self.instructions, Ordering::Relaxed);
-            counts.accesses.store(self.accesses, Ordering::Relaxed);
-            if !is_wanted {
-                return;
-            }
+        if self.wants(upto, accesses.len()) {
+            self.client.executed(thread, block, upto, accesses);
         }
-        self.client.executed(thread, block, upto, accesses);
+    }
+
+    #[inline]
+    fn visit(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: Accesses<'_>) {
+        if self.wants(upto, accesses.len()) {
+            self.client.visit(thread, block, upto, accesses);
+        }
     }
 
     #[inline]

@@ -175,6 +175,20 @@ fn warn_of_loss(missing: Missing) {
     }
 }
 
+/// What is to be observed for clients that count executions. Of a part of a recording, or one in DynamoRIO's format,
+/// the order has to be known.
+fn counts(source: &SourceArgs) -> Observe {
+    let Part { from, length, .. } = &source.part;
+    match &source.directory {
+        Some(directory)
+            if from.is_some() || length.is_some() || drmemtrace::is_trace(directory) =>
+        {
+            Observe::Accesses
+        }
+        _ => Observe::Counts,
+    }
+}
+
 /// Tells a client what is in a recording, or what a program does that is run.
 fn observed<C: Client + 'static>(
     source: &SourceArgs,
@@ -207,7 +221,10 @@ fn observed<C: Client + 'static>(
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(directory) = &source.directory {
-        let mut decode = Decode::new(client);
+        let mut decode = match observe {
+            Observe::Counts => Decode::counting(client),
+            _ => Decode::new(client),
+        };
         let progress = start();
         let damage = trace::read(&directory.join(FILE), &mut decode)?;
         drop(progress);
@@ -291,10 +308,7 @@ fn view(args: &ViewMemArgs) -> Result<ExitCode> {
 fn stat(args: &StatArgs) -> Result<ExitCode> {
     let mut out = output(args.common.output.as_ref(), &args.common.source)?;
     let format = args.common.format;
-    let observe = match args.common.source.directory {
-        Some(_) => Observe::Accesses,
-        None => Observe::Counts,
-    };
+    let observe = counts(&args.common.source);
     observed(
         &args.common.source,
         observe,

@@ -4,6 +4,7 @@
 mod accesses;
 mod attach;
 mod clients;
+mod counting;
 mod events;
 mod expanded;
 mod lackey;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use hodo_dbi::{Access, Block, Choice, Client, Event, Events, Listener, Message};
+use hodo_dbi::{Access, Accesses, Block, Choice, Client, Event, Events, Listener, Message};
 use hodo_mem::places::Functions;
 use hodo_module::glob::glob;
 use regex::Regex;
@@ -186,6 +186,14 @@ impl<C: Client> Client for Selected<C> {
         if self.is_selected(block) {
             self.any = true;
             self.client.executed(thread, block, upto, accesses);
+        }
+    }
+
+    #[inline]
+    fn visit(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: Accesses<'_>) {
+        if self.is_selected(block) {
+            self.any = true;
+            self.client.visit(thread, block, upto, accesses);
         }
     }
 

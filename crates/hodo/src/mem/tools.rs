@@ -12,7 +12,7 @@ use hodo_mem::report::{sharing, tables};
 use hodo_mem::reuse::Reuse;
 use serde_json::Value;
 
-use super::{observed, output};
+use super::{counts, observed, output};
 use crate::args::{
     CommonArgs, CountArgs, HotArgs, LineArgs, MemFormat, ShareArgs, SourceArgs, WorkingSetArgs,
 };
@@ -39,12 +39,9 @@ fn tool<C: Client + 'static>(
     })
 }
 
-/// What to observe to count executions.
+/// What to observe to count executions, and the client that does.
 fn counting(source: &SourceArgs) -> (Observe, Executions) {
-    let observe = match source.directory {
-        Some(_) => Observe::Accesses,
-        None => Observe::Counts,
-    };
+    let observe = counts(source);
     (observe, Executions::new(observe))
 }
 
