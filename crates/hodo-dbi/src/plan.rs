@@ -287,8 +287,8 @@ impl Plan {
     }
 }
 
-/// The accesses of some instructions of a block, in the order of the program, each of which is computed when it is asked
-/// for.
+/// The accesses of some instructions of a block, in the order of the program, each of which is computed when it is
+/// asked for.
 #[derive(Debug)]
 pub struct Accesses<'r> {
     plan: &'r Plan,

@@ -92,8 +92,8 @@ impl Regs {
         bytes.words(&[self.pc(), self.0[STATE]]);
         bytes.fill(frame::RECORDS);
         records(&mut bytes, thread, at + frame::RECORDS, whole.as_ref())?;
-        // The rest of the frame stays as it is: nobody reads beyond the last record, and words that the thread needs for
-        // its next system call may be there (see `waits`).
+        // The rest of the frame stays as it is: nobody reads beyond the last record, and words that the thread needs
+        // for its next system call may be there (see `waits`).
         Some((at, bytes.0))
     }
 }
