@@ -14,6 +14,7 @@ use hodo_module::image::{Seen, Version};
 use hodo_module::mapped::{of_mapping, program_path};
 use hodo_patch::{Announcement, Copied, Patches};
 use hodo_ptrace::auxv;
+use hodo_ptrace::limits;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::pass_fd::SCRATCH;
@@ -216,7 +217,10 @@ fn choose_islands(
     let program = program_place(&wanted.module, wanted.bias, (maps, None), true, recorder)?;
     space.layout_mut().set_island(PROGRAM, add(program, maps));
     if let Some(base) = wanted.linker {
-        let libraries = library_place(maps, base)
+        let limit = limits::get(wanted.pid, libc::RLIMIT_STACK).ok();
+        let limit = limit.map(|limit| limit.soft);
+        let stack = limit.filter(|&limit| limit != libc::RLIM_INFINITY);
+        let libraries = library_place(maps, base, stack)
             .context("there is no room for an island near the libraries")?;
         space
             .layout_mut()
@@ -297,8 +301,9 @@ fn files(
 /// How large the island for libraries may be.
 const SIZES: [u64; 3] = [LIBRARY_ISLAND, LIBRARY_ISLAND / 4, LIBRARY_ISLAND / 16];
 
-/// Where the island for libraries can be. Room for later libraries is left above it, if there is any.
-fn library_place(maps: &[Mapping], base: u64) -> Option<Span> {
+/// Where the island for libraries can be. Room for later libraries is left above it, if there is any. `stack`: how large
+/// the first stack may become, if it has a limit.
+fn library_place(maps: &[Mapping], base: u64, stack: Option<u64>) -> Option<Span> {
     let top = base.saturating_sub(LIBRARY_ROOM);
     let usual = top.saturating_sub(ISLANDS.slack + LIBRARY_ISLAND)..top;
     let any = base.saturating_sub(REACH)..base;
@@ -314,18 +319,20 @@ fn library_place(maps: &[Mapping], base: u64) -> Option<Span> {
                 size,
             ))
         })
-        .or_else(|| place_above(maps, base))
+        .or_else(|| place_above(maps, base, stack))
 }
 
 /// A place above the libraries, where the kernel maps nothing, but toward which the first stack grows: for programs
 /// whose own memory fills everything within reach below.
-fn place_above(maps: &[Mapping], base: u64) -> Option<Span> {
-    /// What is left for the stack: at least as much as the kernel leaves when it maps something there itself.
-    const ROOM: [u64; 2] = [512 << 20, 128 << 20];
-    let stack = maps.iter().find(|m| m.path.as_os_str() == "[stack]")?;
-    let mut ends = ROOM
-        .map(|room| stack.start.saturating_sub(room))
-        .into_iter();
+fn place_above(maps: &[Mapping], base: u64, stack: Option<u64>) -> Option<Span> {
+    /// What is left for the stack, which may be allowed to become larger later on,
+    const MUCH: u64 = 512 << 20;
+    /// or at least: as much as the kernel leaves (`mmap_base`, mm/util.c).
+    const LEAST: u64 = 128 << 20;
+    let first = maps.iter().find(|m| m.path.as_os_str() == "[stack]")?;
+    let end = |room: u64| first.end.saturating_sub(room).min(first.start);
+    let stack = stack.unwrap_or(MUCH);
+    let mut ends = [MUCH, LEAST].map(|room| end(room.max(stack))).into_iter();
     ends.find_map(|end| place_up_to(maps, base, end))
 }
 
@@ -554,16 +561,18 @@ mod tests {
         const LIBRARIES: u64 = 0x7f12_3400_0000;
         const END: u64 = LIBRARIES + (16 << 20);
         // With this many bytes of the program's own memory below the libraries, and a stack this far above their end.
-        let place = |below: u64, stack: u64| {
+        // The stack may become as large as `limit`.
+        let limited = |below: u64, stack: u64, limit: Option<u64>| {
             let stack = END + stack;
             let maps = [
                 mapped(LIBRARIES - below..LIBRARIES, ""),
                 mapped(LIBRARIES..END, "/lib/libc.so.6"),
-                mapped(stack..stack + (1 << 20), "[stack]"),
+                mapped(stack - (1 << 20)..stack, "[stack]"),
                 mapped(0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000, "[vsyscall]"),
             ];
-            library_place(&maps, LIBRARIES)
+            library_place(&maps, LIBRARIES, limit)
         };
+        let place = |below, stack| limited(below, stack, Some(8 << 20));
         let found = place(1 << 20, 8 << 30).unwrap();
         assert_eq!(found.len(), LIBRARY_ISLAND);
         assert!(found.end <= LIBRARIES - LIBRARY_ROOM, "{found:?}");
@@ -579,5 +588,9 @@ mod tests {
         let next = SIZES.into_iter().find(fits).unwrap_or_default();
         assert_eq!(place(5 << 30, 300 << 20), above(next));
         assert_eq!(place(5 << 30, 100 << 20), None);
+        // It is never in the way of a stack.
+        assert_eq!(limited(5 << 30, 300 << 20, Some(299 << 20)), None);
+        assert_eq!(limited(5 << 30, 8 << 30, Some(8 << 30)), None);
+        assert_eq!(limited(5 << 30, 300 << 20, None), None);
     }
 }
