@@ -30,12 +30,6 @@ use selected::{Selected, Selection};
 
 /// Runs the tool.
 pub fn mem(args: &MemArgs) -> Result<ExitCode> {
-    if !matches!(args.tool, MemTool::View(_))
-        && let Err(error) = hodo_dbi::check_machine()
-    {
-        crate::output::complain(&error);
-        return Ok(ExitCode::from(125));
-    }
     match &args.tool {
         MemTool::None(none) => run(&none.part, &none.command, |target| {
             Ok((hodo_dbi::run(target)?, None))
@@ -63,6 +57,10 @@ fn run(
     command: &[OsString],
     start: impl FnOnce(&Target<'_>) -> Result<(Ran, Option<Report>)>,
 ) -> Result<ExitCode> {
+    if let Err(error) = hodo_dbi::check_machine() {
+        crate::output::complain(&error);
+        return Ok(ExitCode::from(125));
+    }
     let no_name = OsString::new();
     let name = command.first().unwrap_or(&no_name);
     let program;

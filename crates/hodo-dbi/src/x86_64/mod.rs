@@ -41,8 +41,7 @@ pub(crate) enum X86_64 {}
 pub fn check_machine() -> Result<()> {
     if !features::IS_HERE {
         bail!(
-            "programs can be run from a code cache only on x86-64; recordings that were made there can be viewed here \
-             (hodo mem view)"
+            "programs can be run from a code cache only on x86-64; recordings that were made there can be read (-d)"
         );
     }
     Ok(())
