@@ -2,8 +2,8 @@
 # Compares programs under the instrumentation engine with the programs alone, and with valgrind's tools if valgrind is
 # installed, in one run on this machine. Prints CPU time (user and system, the program and the tool together) as
 # ratios to the program alone; asserts nothing. "only" is `record --only main`. The last columns say how large a
-# recording is and how many of its accesses a second of CPU time reads (`stat -d`). From the third round on, `none` and
-# `stat` use translations that the rounds before have kept.
+# recording is and how many of its accesses a second of CPU time reads (`stat -d`, `opcodes -d`, `cache -d`). From the
+# third round on, `none` and `stat` use translations that the rounds before have kept.
 #
 #   benches/mem.sh [ROUNDS]      the best of ROUNDS (3) counts
 #   PROGRAMS="gzip lua" benches/mem.sh
@@ -89,9 +89,15 @@ for name in ${PROGRAMS:-true gzip bzip2 xz sqlite3 python3 perl lua cc1 threads}
     size=$(stat -c %s "$work/recording/accesses.hodomem" 2> /dev/null || echo 0)
     accesses=$("$hodo" mem stat --format json -o "$work/counts" -- "${words[@]}" > /dev/null 2>&1 &&
         grep -o '"\(loads\|stores\)":[0-9]*' "$work/counts" | awk -F: '{ sum += $2 } END { print sum }')
-    reading=$(cpu "$hodo" mem stat -d "$work/recording" -o "$work/counts")
-    awk -v size="$size" -v accesses="${accesses:-0}" -v seconds="${reading:-0}" 'BEGIN {
-        if (accesses > 0 && seconds > 0) printf "   %.2f bytes, %.0f M/s", size / accesses, accesses / seconds / 1e6
+    reading=()
+    for tool in stat opcodes cache; do
+        reading+=("$(cpu "$hodo" mem "$tool" -d "$work/recording" -o "$work/counts")")
+    done
+    awk -v size="$size" -v accesses="${accesses:-0}" -v seconds="${reading[*]}" 'BEGIN {
+        count = split(seconds, each, " ")
+        for (i in each) if (each[i] < 0.001) each[i] = 0.001
+        if (accesses > 0 && count == 3) printf "   %.2f bytes, %.0f %.0f %.0f M/s", size / accesses,
+            accesses / each[1] / 1e6, accesses / each[2] / 1e6, accesses / each[3] / 1e6
         print ""
     }'
     rm -rf "$work/recording" "$work/some"

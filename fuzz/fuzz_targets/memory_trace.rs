@@ -15,6 +15,11 @@ use libfuzzer_sys::fuzz_target;
 struct Checks;
 
 impl Client for Checks {
+    fn counted(&mut self, _: u32, block: &Arc<Block>, upto: usize, times: u64) {
+        assert!(upto <= block.insns.len());
+        assert!((1..u64::from(u32::MAX)).contains(&times), "executed {times} times");
+    }
+
     fn executed(&mut self, _: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
         assert!(upto <= block.insns.len());
         let ends = accesses
@@ -93,6 +98,7 @@ fn changed(bytes: &[u8], input: &mut Bytes<'_>) -> Vec<u8> {
 
 fuzz_target!(|input: &[u8]| {
     let _ = trace::read_from(input, &mut Decode::new(Checks));
+    let _ = trace::read_from(input, &mut Decode::counting(Checks));
     let _ = drmemtrace::read_from(input, &mut Checks);
     let (blocks, records) = recording();
     let mut choices = Bytes(input);
@@ -101,14 +107,16 @@ fuzz_target!(|input: &[u8]| {
     let Ok(blocks) = postcard::from_bytes::<Vec<Block>>(&blocks) else {
         return;
     };
-    let mut decode = Decode::new(Checks);
+    let mut decode = [Decode::new(Checks), Decode::counting(Checks)];
     let mut kept = Vec::new();
     let (mut packer, mut unpacker) = (Packer::default(), Unpacker::default());
     for block in blocks {
         // A repeated instruction may say that it has made any number of accesses.
         if block.is_sound() && !block.is_repeated() {
             let block = Arc::new(block);
-            let _ = decode.hear(&Message::Block(Arc::clone(&block)));
+            for decode in &mut decode {
+                let _ = decode.hear(&Message::Block(Arc::clone(&block)));
+            }
             kept.push(block);
         }
     }
@@ -120,9 +128,12 @@ fuzz_target!(|input: &[u8]| {
     let unpacked = unpacker.unpack(&packed).expect("it was packed");
     assert!(unpacked == records, "records have changed");
     let _ = unpacker.unpack(&changed(&packed, &mut choices));
-    let _ = decode.hear(&Message::Records {
+    let both = Message::Records {
         thread: 0,
         bytes: records,
-    });
-    let _ = decode.end();
+    };
+    for decode in &mut decode {
+        let _ = decode.hear(&both);
+        let _ = decode.end();
+    }
 });

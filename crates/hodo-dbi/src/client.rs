@@ -639,14 +639,11 @@ impl<C: Client> Decode<C> {
         }
         while let Some(id) = number_at(bytes, 0) {
             if id >= REGISTERS {
-                let size = size_of_mark(id);
-                let Some(rest) = bytes.get(size..) else {
-                    return Err(anyhow!("a record of {size} bytes is cut"));
-                };
+                let rest = after_mark(bytes, id)?;
                 match id {
                     RECORDED.. => self.mark((thread, &mut decoded), id, bytes)?,
                     _ => {
-                        let (words, _) = bytes[4..size].as_chunks::<8>();
+                        let (words, _) = bytes[4..size_of_mark(id)].as_chunks::<8>();
                         for (slot, word) in decoded.slots.iter_mut().zip(words) {
                             *slot = u64::from_le_bytes(*word);
                         }
@@ -657,13 +654,7 @@ impl<C: Client> Decode<C> {
             }
             let (block, plan) = known(&mut self.blocks, id, self.hears_notes)?;
             let record = bytes;
-            let Some(rest) = bytes.get(plan.size..) else {
-                return Err(anyhow!("a record of block {id} is cut"));
-            };
-            bytes = rest;
-            if plan.is_expanded {
-                bytes = &rest[lanes_size(rest)..];
-            }
+            bytes = after(record, id, plan)?;
             if bytes.is_empty() {
                 decoded.last.extend(record);
                 break;
@@ -907,6 +898,26 @@ fn known(blocks: &mut [Option<Known>], id: u32, hears_notes: bool) -> Result<(&A
         }
         _ => Err(unknown(id)),
     }
+}
+
+/// What comes after a record of a block, and after those of its lanes.
+#[inline]
+fn after<'b>(record: &'b [u8], id: u32, plan: &Plan) -> Result<&'b [u8]> {
+    let Some(rest) = record.get(plan.size..) else {
+        return Err(anyhow!("a record of block {id} is cut"));
+    };
+    Ok(match plan.is_expanded {
+        true => &rest[lanes_size(rest)..],
+        false => rest,
+    })
+}
+
+/// What comes after a record that is not of a block.
+#[inline]
+fn after_mark(record: &[u8], id: u32) -> Result<&[u8]> {
+    let size = size_of_mark(id);
+    let rest = record.get(size..);
+    rest.ok_or_else(|| anyhow!("a record of {size} bytes is cut"))
 }
 
 #[cold]

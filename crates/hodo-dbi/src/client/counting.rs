@@ -5,9 +5,10 @@ use anyhow::{Result, anyhow};
 use rustc_hash::FxHashMap;
 
 use super::{
-    CUT, Client, Decode, Decoded, REGISTERS, check_thread, known, number_at, size_of_mark, take_cut,
+    CUT, Client, Decode, Decoded, REGISTERS, after, after_mark, check_thread, known, number_at,
+    take_cut,
 };
-use crate::block::{Block, lanes_size};
+use crate::block::Block;
 
 /// What is known of a block.
 #[derive(Debug, Clone, Copy, Default)]
@@ -43,11 +44,17 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// There may be records of this block.
+    /// There may be records of this block. If a file has another one with its number, what was counted of that is
+    /// forgotten.
     pub(super) fn add(&mut self, block: &Block) {
         let number = block.id as usize;
         if self.blocks.len() <= number {
             self.blocks.resize(number + 1, Counted::default());
+        }
+        if self.blocks[number].insns > 0 {
+            self.begun.retain(|&begun| begun != block.id);
+            self.last = self.last.filter(|&last| last != block.id);
+            self.waiting.retain(|_, last| *last != block.id);
         }
         let all = block.insns.len();
         self.blocks[number] = Counted {
@@ -109,12 +116,8 @@ impl Counting {
     /// A block has been executed of which more was to be known.
     fn add_special(&mut self, number: u32, upto: Option<u32>) {
         self.last = None;
-        let block = &mut self.blocks[number as usize];
-        if block.begun == 0 {
-            self.begun.push(number);
-        }
-        block.begun += 1;
-        self.sums[0] += u64::from(block.insns);
+        self.begin(number);
+        self.sums[0] += u64::from(self.blocks[number as usize].insns);
         if let Some(upto) = upto {
             self.cut(number, upto);
         }
@@ -143,6 +146,7 @@ impl Counting {
         self.last = last;
     }
 
+    /// The thread begins to execute a block.
     fn begin(&mut self, number: u32) {
         let block = &mut self.blocks[number as usize];
         if block.begun == 0 {
@@ -151,6 +155,7 @@ impl Counting {
         block.begun += 1;
     }
 
+    /// Tells what was counted of a thread.
     fn tell(&mut self, thread: u32, tell: &mut impl FnMut(u32, u32, usize, u64)) {
         self.sums = [0; 2];
         for number in self.begun.drain(..) {
@@ -175,7 +180,7 @@ impl Counting {
         }
     }
 
-    /// The same at the end.
+    /// Tells what is left at the end.
     fn end(&mut self, mut tell: impl FnMut(u32, u32, usize, u64)) {
         self.turn_to(None, &mut tell);
         for (thread, last) in std::mem::take(&mut self.waiting) {
@@ -220,19 +225,12 @@ impl<C: Client> Decode<C> {
                 break;
             };
             if id >= REGISTERS {
-                let size = size_of_mark(id);
-                let rest = bytes.get(size..);
-                bytes = rest.ok_or_else(|| anyhow!("a record of {size} bytes is cut"))?;
+                bytes = after_mark(bytes, id)?;
                 continue;
             }
             let (block, plan) = known(&mut self.blocks, id, self.hears_notes)?;
             let record = bytes;
-            let rest = bytes.get(plan.size..);
-            let rest = rest.ok_or_else(|| anyhow!("a record of block {id} is cut"))?;
-            bytes = rest;
-            if plan.is_expanded {
-                bytes = &rest[lanes_size(rest)..];
-            }
+            bytes = after(record, id, plan)?;
             if bytes.is_empty() {
                 decoded.last.extend(record);
                 break;
