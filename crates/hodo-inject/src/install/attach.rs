@@ -301,8 +301,8 @@ fn files(
 /// How large the island for libraries may be.
 const SIZES: [u64; 3] = [LIBRARY_ISLAND, LIBRARY_ISLAND / 4, LIBRARY_ISLAND / 16];
 
-/// Where the island for libraries can be. Room for later libraries is left above it, if there is any. `stack`: how large
-/// the first stack may become, if it has a limit.
+/// Where the island for libraries can be. Room for later libraries is left above it, if there is any. `stack`: how
+/// large the first stack may become, if it has a limit.
 fn library_place(maps: &[Mapping], base: u64, stack: Option<u64>) -> Option<Span> {
     let top = base.saturating_sub(LIBRARY_ROOM);
     let usual = top.saturating_sub(ISLANDS.slack + LIBRARY_ISLAND)..top;
