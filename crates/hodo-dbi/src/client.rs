@@ -78,7 +78,7 @@ pub trait Client: Send {
     }
 
     /// A thread fetches an instruction of a block, from another line than the one of its set from which it has fetched
-    /// last. Only for [`Observe::Lines`].
+    /// last. Only for [`Observe::Lines`]. A damaged recording may have a number that is too high.
     fn fetched(&mut self, thread: u32, block: &Arc<Block>, insn: usize) {
         let _ = (thread, block, insn);
     }
@@ -708,9 +708,7 @@ impl<C: Client> Decode<C> {
         };
         let index = (id & 0xFFFF) as usize;
         if id < USED {
-            if index < block.insns.len() {
-                self.client.fetched(thread, block, index);
-            }
+            self.client.fetched(thread, block, index);
         } else if let Some(operand) = block.operands.get(index)
             && let Some(address) = word
         {

@@ -271,19 +271,22 @@ impl Plan {
         }
     }
 
-    /// Completes unusual sums.
+    /// Completes a sum, if it is unusual.
     #[cold]
-    fn complete(&self, slots: &[u64; SLOTS], room: &mut [Access]) {
-        for &(number, is_narrow) in &self.unusual {
-            let number = usize::from(number);
-            let sum = room[number].address;
-            let sum = match is_narrow {
-                true => sum & u64::from(u32::MAX),
-                false => sum,
-            };
-            let segment = slots[usize::from(self.sums[number].segment)];
-            room[number].address = sum.wrapping_add(segment);
-        }
+    fn complete(&self, number: usize, sum: u64, slots: &[u64; SLOTS]) -> u64 {
+        let unusual = self.unusual.iter();
+        let Some((_, is_narrow)) = unusual
+            .copied()
+            .find(|&(one, _)| usize::from(one) == number)
+        else {
+            return sum;
+        };
+        let sum = match is_narrow {
+            true => sum & u64::from(u32::MAX),
+            false => sum,
+        };
+        let segment = slots[usize::from(self.sums[number].segment)];
+        sum.wrapping_add(segment)
     }
 }
 
@@ -328,24 +331,33 @@ impl<'r> Accesses<'r> {
                 room.address = sum.address(slots);
             }
         }
-        if !plan.unusual.is_empty() {
-            plan.complete(slots, room);
+        for &(number, _) in &plan.unusual {
+            let number = usize::from(number);
+            room[number].address = plan.complete(number, room[number].address, slots);
         }
         &room[..self.count]
     }
 
-    /// `use_one` receives each.
+    /// The first one from number `at` on of which this holds, by its address and its bytes. `at` is the number of the
+    /// next one afterward.
     #[inline(always)]
-    pub fn each(self, mut use_one: impl FnMut(&Access)) {
-        if !self.plan.unusual.is_empty() {
-            return self.all().iter().for_each(use_one);
+    pub fn find(&self, at: &mut usize, is_wanted: impl Fn(u64, u32) -> bool) -> Option<Access> {
+        let (plan, slots) = (self.plan, self.slots);
+        let is_usual = plan.unusual.is_empty();
+        for (number, sum) in plan.sums[..self.count].iter().enumerate().skip(*at) {
+            let address = match is_usual {
+                true => sum.address(slots),
+                false => plan.complete(number, sum.address(slots), slots),
+            };
+            if is_wanted(address, sum.access.size) {
+                *at = number + 1;
+                return Some(Access {
+                    address,
+                    ..sum.access
+                });
+            }
         }
-        for sum in &self.plan.sums[..self.count] {
-            use_one(&Access {
-                address: sum.address(self.slots),
-                ..sum.access
-            });
-        }
+        None
     }
 }
 

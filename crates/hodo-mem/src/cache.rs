@@ -3,6 +3,7 @@
 //! By default, it counts as cachegrind does: all caches replace the line that was used the longest time ago; a write
 //! that misses fetches the line; an access that spans two lines is one reference, and at most one miss.
 
+mod fetches;
 mod level;
 
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use crate::hierarchy::{Events, Hierarchy, Reach};
 use crate::model::Caches;
 use crate::rounds::Rounds;
 use crate::timeline::{Sample, Timeline};
+use fetches::{Fetch, Fetched, fetches};
 use level::Cache;
 
 /// What happened.
@@ -155,16 +157,6 @@ impl Counted {
     }
 }
 
-/// An instruction that fetches a line that the instruction before has not fetched.
-#[derive(Debug, Clone, Copy)]
-struct Fetch {
-    /// Its number in the block.
-    insn: u16,
-    /// Its lines in the first cache.
-    first: u64,
-    last: u64,
-}
-
 /// What a thread did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ThreadCounts {
@@ -199,6 +191,8 @@ pub struct Simulator {
     /// Instructions of the block that is being executed that were not in the first cache.
     missed: Vec<u16>,
     threads: Vec<ThreadCounts>,
+    /// Fetches that were received by themselves.
+    fetched: Fetched,
     timeline: Timeline,
     /// Accesses of data that missed the first cache, if they are wanted.
     misses: Option<Vec<Miss>>,
@@ -248,6 +242,7 @@ impl Simulator {
             detailed: is_detailed.then(|| Box::new(Hierarchy::new(&caches))),
             blocks: Vec::new(),
             missed: Vec::new(),
+            fetched: Fetched::default(),
             threads: Vec::new(),
             timeline: Timeline::new(),
             misses: None,
@@ -303,6 +298,8 @@ impl Simulator {
     /// Adds up what happened at blocks of processes that have ended.
     fn forget_ended(&mut self) {
         self.ended.new = 0;
+        // Other blocks may get their addresses.
+        self.fetched.clear();
         // The engine has none, only the decoder and this.
         let is_gone = |counted: &Counted| Arc::strong_count(&counted.block) <= 2;
         for id in std::mem::take(&mut self.ended.gone) {
@@ -334,12 +331,18 @@ impl Simulator {
         &self.threads
     }
 
+    #[inline(always)]
     fn thread_counts(&mut self, thread: u32) -> &mut ThreadCounts {
         let number = thread as usize;
         if self.threads.len() <= number {
-            self.threads.resize(number + 1, ThreadCounts::default());
+            self.add_threads(number);
         }
         &mut self.threads[number]
+    }
+
+    #[cold]
+    fn add_threads(&mut self, last: usize) {
+        self.threads.resize(last + 1, ThreadCounts::default());
     }
 
     /// All blocks, and what happened at their instructions.
@@ -357,25 +360,6 @@ impl Simulator {
         }
         total
     }
-}
-
-/// The instructions of a block that fetch another line than the ones before.
-fn fetches(block: &Block, shift: u32) -> Vec<Fetch> {
-    let mut before = None;
-    let mut fetches = Vec::new();
-    for (number, insn) in block.insns.iter().enumerate() {
-        let first = insn.pc >> shift;
-        let last = (insn.pc + u64::from(insn.len) - 1) >> shift;
-        if before != Some(first) || first != last {
-            fetches.push(Fetch {
-                insn: number as u16,
-                first,
-                last,
-            });
-        }
-        before = Some(last);
-    }
-    fetches
 }
 
 impl Client for Simulator {
@@ -417,19 +401,22 @@ impl Client for Simulator {
     }
 
     fn fetched(&mut self, thread: u32, block: &Arc<Block>, insn: usize) {
-        let Insn { pc, len, .. } = block.insns[insn];
         if let Some(detailed) = &mut self.detailed {
+            if insn >= block.insns.len() {
+                return;
+            }
             let process = self.threads.get(thread as usize).map(|own| own.process);
             detailed.turn_to(thread, process.unwrap_or(0));
             if let Some(Some(counted)) = self.blocks.get_mut(block.id as usize) {
                 fetch_in_detail(detailed, counted, insn);
             }
-        } else if !self.instructions.access(pc, len.into()) {
+        } else if !self.fetched.fetch(block, insn, &mut self.instructions) {
             self.missed.push(insn as u16);
             self.fetch_last(block.id, u16::MAX);
         }
     }
 
+    #[inline]
     fn accessed(&mut self, thread: u32, block: &Arc<Block>, access: &Access) {
         self.data(thread, block.id, access);
     }
@@ -478,7 +465,12 @@ impl Client for Simulator {
         }
         let block = block.id;
         if self.begin(thread, block, upto, accesses.len()) {
-            accesses.each(|access| self.plain_data(thread, block, access));
+            let mut at = 0;
+            while let Some(access) = accesses.find(&mut at, |address, size| {
+                !self.data.changes_nothing(address, size)
+            }) {
+                self.access(thread, block, &access);
+            }
             if !self.missed.is_empty() {
                 self.fetch_last(block, u16::MAX);
             }
@@ -582,11 +574,13 @@ impl Simulator {
 #[inline(always)]
 fn fetch(counted: &mut Counted, upto: usize, cache: &mut Cache, missed: &mut Vec<u16>) {
     let before = cache.changes;
-    for fetch in &counted.fetches {
+    for fetch in &mut counted.fetches {
         if usize::from(fetch.insn) >= upto {
             break;
         }
-        if !cache.is_recent(fetch.first, fetch.last) && !cache.lines(fetch.first, fetch.last) {
+        if !cache.is_recent(fetch.first, fetch.last)
+            && !cache.lines_near(fetch.first, fetch.last, &mut fetch.place)
+        {
             missed.push(fetch.insn);
         }
     }

@@ -15,6 +15,14 @@ pub enum Policy {
     TreePlru,
 }
 
+/// Where a line was in its set. It may have given way since.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place(u16);
+
+impl Place {
+    pub(crate) const NOWHERE: Self = Self(u16::MAX);
+}
+
 /// Lower halves of tags are compared this many at once: a vector of them.
 const AT_ONCE: usize = 4;
 
@@ -96,6 +104,23 @@ impl Sets {
         } else if let Some(tree) = self.trees.get_mut(set) {
             *tree = used(*tree, self.ways, place);
         }
+    }
+
+    /// Uses a line of a set if it is at this place. Returns whether it is.
+    #[inline(always)]
+    pub(crate) fn uses_at(&mut self, set: usize, place: Place, tag: u64) -> bool {
+        let place = usize::from(place.0);
+        let is_there = place < self.ways && self.tags[set * self.ways + place] == tag;
+        if is_there {
+            self.uses(set, place);
+        }
+        is_there
+    }
+
+    /// The place of a line, or none if it has none that can be kept.
+    pub(crate) fn place(&self, set: usize, tag: u64) -> Place {
+        let place = self.find(set, tag).and_then(|place| place.try_into().ok());
+        place.map_or(Place::NOWHERE, Place)
     }
 
     /// Takes away the line at a place.

@@ -1,7 +1,7 @@
 //! One cache, and the lines in it.
 
 use crate::model::{Geometry, MOST_LINES};
-use crate::replacement::{Policy, Sets};
+use crate::replacement::{Place, Policy, Sets};
 
 /// A cache.
 #[derive(Debug, Clone)]
@@ -76,6 +76,26 @@ impl Cache {
         self.access_more(first, last) && hits
     }
 
+    /// The same. The first line is looked for where it was before, first.
+    #[inline(always)]
+    pub(super) fn lines_near(&mut self, first: u64, last: u64, place: &mut Place) -> bool {
+        let set = self.lines.set(first);
+        let tag = first + 1;
+        let hits = if self.lines.uses_at(set, *place, tag) {
+            self.changes += u64::from(self.recent[set] != tag);
+            self.recent[set] = tag;
+            true
+        } else {
+            let hits = self.touch(first);
+            *place = self.lines.place(set, tag);
+            hits
+        };
+        if first == last {
+            return hits;
+        }
+        self.access_more(first, last) && hits
+    }
+
     /// The lines after the first one.
     fn access_more(&mut self, first: u64, last: u64) -> bool {
         let mut hits = true;
@@ -85,5 +105,39 @@ impl Cache {
             hits &= self.touch(line);
         }
         hits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Places are remembered rightly, and those of lines that have given way or moved are not used.
+    #[test]
+    fn remembered_places_change_nothing() {
+        let geometry = Geometry {
+            size: 64 * 16,
+            ways: 4,
+            line: 64,
+        };
+        for policy in [Policy::Lru, Policy::Fifo, Policy::TreePlru, Policy::Random] {
+            let [mut near, mut plain] = [(); 2].map(|()| Cache::new(geometry, policy));
+            let mut places = [Place::NOWHERE; 64];
+            let (mut random, mut hits) = (1u64, 0);
+            for _ in 0..20_000 {
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                let first = random >> 33 & 31;
+                let last = first + u64::from(random >> 40 & 7 == 0);
+                // Several places have the same line.
+                let place = &mut places[(random >> 50 & 32 | first) as usize];
+                let hit = plain.lines(first, last);
+                assert_eq!(near.lines_near(first, last, place), hit, "{policy:?}");
+                assert_eq!(near.changes, plain.changes, "{policy:?}");
+                hits += u32::from(hit);
+            }
+            assert!((1000..19_000).contains(&hits), "{policy:?}: {hits}");
+        }
     }
 }
