@@ -17,6 +17,11 @@ struct Kept {
     /// The first general register that is kept, where it is, and how many there are.
     first: (u8, u64),
     count: u8,
+    /// Whether frames of handlers without SA_SIGINFO have a `siginfo_t`, too. Otherwise what was on the stack before is
+    /// there.
+    always_numbered: bool,
+    /// A word that all frames have, and where it is: the head of the first record of further registers.
+    mark: Option<(u64, u64)>,
 }
 
 impl Kept {
@@ -27,17 +32,25 @@ impl Kept {
                 instruction: CONTEXT,
                 first: (1, CONTEXT + 8),
                 count: 31,
+                always_numbered: true,
+                mark: None,
             },
-            // An address of a fault, x0 to x30, the stack pointer, the instruction.
+            // An address of a fault, x0 to x30, the stack pointer, the instruction, the flags. From a multiple of 16
+            // on, the records: the first one has the floating-point registers.
             Isa::Aarch64 => Self {
                 instruction: CONTEXT + 33 * 8,
                 first: (0, CONTEXT + 8),
                 count: 32,
+                always_numbered: false,
+                mark: Some((CONTEXT + 36 * 8, FLOATS)),
             },
             Isa::X86_64 => return None,
         })
     }
 }
+
+/// The head of AArch64's `struct fpsimd_context`: its magic number and its size.
+const FLOATS: u64 = 0x210 << 32 | 0x4650_8001;
 
 /// The numbers of signals.
 const SIGNALS: std::ops::RangeInclusive<u64> = 1..=64;
@@ -51,8 +64,13 @@ pub fn interrupted(registers: &Registers, read: &dyn Fn(u64) -> Option<u64>) -> 
     let kept = Kept::of(isa)?;
     let frame = registers.stack_pointer()?;
     let word = |at| read(frame.wrapping_add(at));
-    let number = word(NUMBER)? & 0xFFFF_FFFF;
-    if !SIGNALS.contains(&number) || word(FLAGS)? != 0 || word(LINK)? != 0 {
+    let is_numbered = SIGNALS.contains(&(word(NUMBER)? & 0xFFFF_FFFF));
+    if !is_numbered && kept.always_numbered || word(FLAGS)? != 0 || word(LINK)? != 0 {
+        return None;
+    }
+    if let Some((at, mark)) = kept.mark
+        && word(at)? != mark
+    {
         return None;
     }
     let mut registers = Registers::new(isa);
@@ -108,16 +126,26 @@ mod tests {
     #[test]
     fn frames_with_the_instruction_after_the_registers() {
         let mut words = [0; 80];
-        words[0] = 10;
         for register in 0..32 {
             words[39 + register] = 0x1000 * (register as u64 + 1);
         }
         words[71] = 0x7_0004;
-        let mut registers = Registers::new(Isa::Aarch64);
-        registers.set(31, 0x4000);
-        let read = |addr: u64| words.get(usize::try_from(addr.checked_sub(0x4000)? / 8).ok()?);
-        let caller = interrupted(&registers, &|addr| read(addr).copied()).expect("a frame");
-        assert_eq!(caller.registers.instruction(), Some(0x7_0004));
-        assert_eq!(caller.registers.stack_pointer(), Some(0x2_0000));
+        words[74] = 0x210_4650_8001;
+        let found = |words: &[u64]| {
+            let mut registers = Registers::new(Isa::Aarch64);
+            registers.set(31, 0x4000);
+            let read = |addr: u64| words.get(usize::try_from(addr.checked_sub(0x4000)? / 8).ok()?);
+            interrupted(&registers, &|addr| read(addr).copied())
+        };
+        // Only with SA_SIGINFO does the kernel write the number of the signal.
+        for number in [0, 10, 0xaaaa_1234_5678] {
+            words[0] = number;
+            let caller = found(&words).expect("a frame");
+            assert_eq!(caller.registers.instruction(), Some(0x7_0004));
+            assert_eq!(caller.registers.stack_pointer(), Some(0x2_0000));
+        }
+        // Every frame begins its records with the floating-point registers.
+        words[74] = 0;
+        assert!(found(&words).is_none());
     }
 }
