@@ -1,5 +1,5 @@
 // C++ exceptions: caught below and above traced frames, rethrown, through destructors and C callbacks; in the end uncaught
-// if the argument says so.
+// if the argument says so. EXCEPTIONS: how often the first thread throws; the others throw a sixth as often.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +10,9 @@
 #include <vector>
 
 #define FUNCTION __attribute__((noipa))
+#ifndef EXCEPTIONS
+#define EXCEPTIONS 3000
+#endif
 
 static int alive;
 struct Guard {
@@ -64,13 +67,13 @@ extern "C" FUNCTION int compare(const void *a, const void *b) {
 
 int main(int argc, char **argv) {
     long sum = 0;
-    for (int i = 0; i < 3000; i++)
+    for (int i = 0; i < EXCEPTIONS; i++)
         sum += catches(i);
     std::vector<std::thread> threads;
     long results[4] = {};
     for (int t = 0; t < 4; t++)
         threads.emplace_back([&results, t] {
-            for (int i = 0; i < 500; i++)
+            for (int i = 0; i < EXCEPTIONS / 6; i++)
                 results[t] += catches(i * 3 + 1);
         });
     for (auto &thread : threads)

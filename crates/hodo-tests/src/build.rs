@@ -9,6 +9,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::skipped::temporary;
 
+/// Whether the tests usually run in an emulated machine, which is many times slower: where the same is tried in many
+/// ways, fewer or shorter runs must do.
+pub const IS_SLOW: bool = !cfg!(target_arch = "x86_64");
+
+/// Flags for `exceptions.cc` and `threads.c`, so that they take less time on slow machines.
+pub const SHORTER: &[&str] = if IS_SLOW {
+    &["-DEXCEPTIONS=300", "-DTHREADS=1000"]
+} else {
+    &[]
+};
+
 /// How a program is linked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {

@@ -19,7 +19,10 @@ pub mod target;
 mod tested;
 mod trace;
 
-pub use build::{Kind, Language, build, build_with, example, has_tool, links, make_fifo, scratch};
+pub use build::{
+    IS_SLOW, Kind, Language, SHORTER, build, build_with, example, has_tool, links, make_fifo,
+    scratch,
+};
 pub use run::{Ended, Outcome, Run, Traced};
 pub use skipped::{skip, temporary};
 pub use tested::hodo;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use hodo_tests::probing::{ARGUMENTS, PARTS, UNWOUND, path, text};
-use hodo_tests::{Kind, Run, build, build_with, has_tool, hodo};
+use hodo_tests::{Kind, Run, SHORTER, build, build_with, has_tool, hodo};
 use serde_json::{Value, json};
 
 fn available() -> impl Iterator<Item = Kind> {
@@ -90,7 +90,7 @@ fn exceptions_and_signals_pass_through_stubs_and_probes() {
             "threads.c",
             "values.c",
         ] {
-            let program = build(source, kind, &[]);
+            let program = build(source, kind, SHORTER);
             let file = path(&program);
             let every = format!("{file}:*+* count");
             let back = format!("r {file}:* $retval");
@@ -106,7 +106,7 @@ fn exceptions_and_signals_pass_through_stubs_and_probes() {
             }
         }
     }
-    let program = build("exceptions.cc", Kind::Pie, &[]);
+    let program = build("exceptions.cc", Kind::Pie, SHORTER);
     let run = Run::new("beside-libraries", &program);
     run.same(&[
         "-l",

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use hodo_tests::probing::{ARGUMENTS, LINKER, PARTS, PUSHED, objects, path, probe, text};
-use hodo_tests::{Kind, build, hodo};
+use hodo_tests::{Kind, SHORTER, build, hodo};
 use serde_json::Value;
 
 fn available(kinds: &[Kind]) -> impl Iterator<Item = Kind> {
@@ -199,7 +199,7 @@ fn every_instruction_of_python() {
 #[test]
 fn every_instruction_of_programs_with_exceptions_and_signals() {
     for kind in available(&Kind::ALL) {
-        let program = build("exceptions.cc", kind, &[]);
+        let program = build("exceptions.cc", kind, SHORTER);
         let file = path(&program);
         count_everything(file, &[file]);
         if kind == Kind::Pie {

@@ -354,8 +354,18 @@ fn instances_overloads_and_labels_have_names() {
         __attribute__((noipa)) int add(int a) { return a + 1; }
         __attribute__((noipa)) int add(int a, int b) { return a + b; }
         }
-        asm(".text\n.globl outside\n.type outside, @function\noutside: mov $1, %eax\n.globl o_mid\n"
-            "o_mid: add $2, %eax\n nop\n ret\n.size outside, . - outside\n");
+        #if defined __x86_64__
+        #define FIRST "mov $1, %eax"
+        #define SECOND "add $2, %eax"
+        #elif defined __aarch64__
+        #define FIRST "mov w0, #1"
+        #define SECOND "add w0, w0, #2"
+        #else
+        #define FIRST "li a0, 1"
+        #define SECOND "addi a0, a0, 2"
+        #endif
+        asm(".text\n.globl outside\n.type outside, @function\noutside: " FIRST "\n.globl o_mid\n"
+            "o_mid: " SECOND "\n nop\n ret\n.size outside, . - outside\n");
         extern "C" int outside();
         int main() { return shop::twice(4) + (int)shop::twice(2.5) + shop::add(1) + shop::add(2, 3) + outside() - 23; }
     "#;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use hodo_tests::probing::{LINKER, objects, path, probe, text};
-use hodo_tests::{Kind, build, build_with, has_tool, temporary};
+use hodo_tests::{Kind, SHORTER, build, build_with, has_tool, temporary};
 use serde_json::Value;
 
 fn available() -> impl Iterator<Item = Kind> {
@@ -223,15 +223,15 @@ fn exceptions_jumps_and_signals_pass_through() {
             "tail_calls.c",
             "threads.c",
         ] {
-            let program = build(source, kind, &[]);
+            let program = build(source, kind, SHORTER);
             same(path(&program), "count", &[path(&program)]);
         }
     }
     for source in ["exceptions.cc", "jumps.c", "tail_calls.c"] {
-        let program = build(source, Kind::Pie, &[]);
+        let program = build(source, Kind::Pie, SHORTER);
         same(path(&program), "print", &[path(&program)]);
     }
-    let program = build("exceptions.cc", Kind::Pie, &[]);
+    let program = build("exceptions.cc", Kind::Pie, SHORTER);
     same("libstdc++.so.6", "count", &[path(&program)]);
     // Nobody catches it.
     same(path(&program), "count", &[path(&program), "1"]);

@@ -48,6 +48,8 @@ fn plain(line: &str) -> Option<String> {
         (r"data=(\{u32=\d+, u64=\d+\}|0x[0-9a-f]+|ADDR)", "data=DATA"),
         // The directory of temporary files. In memory, it is as large as it has files, and hodo's own may be there.
         (r"(S_ISVTX\|\d+, stx?_size)=\d+", "$1=N"),
+        // Some file systems say that a process's own lock is held by that process.
+        (r"l_pid=[1-9]\d*", "l_pid=PID"),
         // How much of its time is left after `ppoll` is not recorded.
         (r"\], left \{tv_sec=T, tv_nsec=T\}\)", "])"),
         (r#"getrandom\("[^"]*""#, "getrandom(\"\""),
