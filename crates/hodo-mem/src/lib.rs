@@ -4,6 +4,7 @@
 //! * [`cache`]: a model of caches; [`model`]: which ones; [`hierarchy`]: in more detail; [`replacement`]: which lines
 //!   give way; [`causes`]: why accesses miss; [`coherence`]: what processors do to each other's caches.
 //! * [`counted`]: what clients have received so far, and what not.
+//! * [`coverage`]: what of a program was executed.
 //! * [`drmemtrace`]: DynamoRIO's traces.
 //! * [`executions`]: how often each instruction was executed.
 //! * [`heap`]: allocations; [`stacks`]: the calls in which threads are.
@@ -26,6 +27,7 @@ pub mod cache;
 pub mod causes;
 pub mod coherence;
 pub mod counted;
+pub mod coverage;
 pub mod drmemtrace;
 pub mod executions;
 pub mod heap;

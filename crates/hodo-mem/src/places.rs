@@ -159,7 +159,7 @@ pub(crate) fn segments(bytes: &[u8]) -> Vec<(u64, u64, u64)> {
 }
 
 /// The address of what is at this offset in the file.
-fn to_address(segments: &[(u64, u64, u64)], offset: u64) -> Option<u64> {
+pub(crate) fn to_address(segments: &[(u64, u64, u64)], offset: u64) -> Option<u64> {
     let within = |&&(start, size, _): &&(u64, u64, u64)| {
         (start..start.saturating_add(size)).contains(&offset)
     };
@@ -176,7 +176,8 @@ pub(crate) fn to_offset(segments: &[(u64, u64, u64)], wanted: u64) -> Option<u64
     segments.iter().find_map(offset_in)
 }
 
-fn function(symbols: &Symbols, address: u64) -> Option<&Function> {
+/// The function that has the instruction at an address.
+pub(crate) fn function(symbols: &Symbols, address: u64) -> Option<&Function> {
     let next = symbols
         .functions
         .partition_point(|function| function.addr <= address);

@@ -3,8 +3,11 @@
 pub mod cache;
 mod cachegrind;
 mod cores;
+pub mod coverage;
+pub mod drcov;
 pub mod flame;
 mod html;
+pub mod lcov;
 mod objects;
 pub mod sharing;
 pub mod tables;

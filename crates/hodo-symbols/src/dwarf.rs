@@ -19,7 +19,7 @@ use hodo_abi::Isa;
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 
-pub use lines::LineError;
+pub use lines::{LineError, LineRange, LineTable};
 pub use locations::Word;
 pub use variables::{Shown, Variable, VariableError};
 

@@ -22,7 +22,9 @@ pub use abi::isa_of;
 pub use callers::{Caller, Registers, Unwinder};
 pub use demangle::{Sieve, Style, demangle, spellings};
 pub use dwarf::find::{Fetch, fetch_by, fetch_no_more, symbol_file};
-pub use dwarf::{Debug, DebugError, LineError, Shown, Variable, VariableError, Word};
+pub use dwarf::{
+    Debug, DebugError, LineError, LineRange, LineTable, Shown, Variable, VariableError, Word,
+};
 pub use functions::{
     Fragment, Function, Nature, SymbolError, Symbols, functions, linkage_tables, symbols,
     symbols_of, symbols_with,

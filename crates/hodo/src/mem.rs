@@ -1,6 +1,7 @@
 //! `hodo mem`: runs programs under the instrumentation engine.
 
 mod cache;
+mod coverage;
 mod selected;
 mod tools;
 
@@ -41,6 +42,7 @@ pub fn mem(args: &MemArgs) -> Result<ExitCode> {
         MemTool::Tlb(args) => cache::tlb(args),
         MemTool::Opcodes(args) => tools::opcodes(args),
         MemTool::Bbcount(args) => tools::bbcount(args),
+        MemTool::Coverage(args) => coverage::coverage(args),
         MemTool::Reuse(args) => tools::reuse(args),
         MemTool::WorkingSet(args) => tools::working_set(args),
         MemTool::Hot(args) => tools::hot(args),

@@ -46,6 +46,28 @@ fn others(nearest: &[u32]) -> String {
     }
 }
 
+/// Code of one source line, up to the next row of the line table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LineRange {
+    /// Where it begins.
+    pub start: u64,
+    /// Where it ends.
+    pub end: u64,
+    /// The source file: its place in [`LineTable::files`].
+    pub file: u32,
+    /// The line.
+    pub line: u32,
+}
+
+/// All code that belongs to source lines.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LineTable {
+    /// The source files.
+    pub files: Vec<String>,
+    /// The code, sorted by address.
+    pub ranges: Vec<LineRange>,
+}
+
 /// Where the code of one line begins.
 struct Row {
     addr: u64,
@@ -146,6 +168,28 @@ impl Debug {
             self.add_named(unit, places, &mut found);
         }
         found
+    }
+
+    /// Returns all code that belongs to source lines.
+    #[must_use]
+    pub fn line_table(&self) -> LineTable {
+        let mut table = LineTable::default();
+        let mut numbers: HashMap<String, u32> = HashMap::new();
+        for (_, unit) in self.all() {
+            let names = self.files(unit, |_| true);
+            let LineTable { files, ranges } = &mut table;
+            let mut known: HashMap<u64, u32> = HashMap::new();
+            for (index, name) in names {
+                let number = *numbers.entry(name).or_insert_with_key(|name| {
+                    files.push(name.clone());
+                    files.len() as u32 - 1
+                });
+                known.insert(index, number);
+            }
+            unit_ranges(unit, &known, ranges);
+        }
+        table.ranges.sort_by_key(|range| range.start);
+        table
     }
 
     /// Adds places of a unit, with the names of their files: the address, the number of the file, and the line.
@@ -302,6 +346,40 @@ impl Debug {
             }
         }
         all
+    }
+}
+
+/// Adds the code of a unit that belongs to lines of these files.
+fn unit_ranges(unit: &Unit<Reader>, files: &HashMap<u64, u32>, ranges: &mut Vec<LineRange>) {
+    let Some(program) = unit.line_program.clone() else {
+        return;
+    };
+    let mut rows = program.rows();
+    // The row before: where it begins, its file and its line.
+    let mut before: Option<(u64, u64, u32)> = None;
+    // Code that the linker dropped has lines at the beginning or the end of the address space.
+    let mut is_kept = None;
+    while let Ok(Some((_, row))) = rows.next_row() {
+        let here = row.address();
+        let kept = *is_kept.get_or_insert(here != 0 && here < u64::MAX >> 1);
+        if let Some((start, index, line)) = before
+            && kept
+            && start < here
+            && let Some(&file) = files.get(&index)
+        {
+            ranges.push(LineRange {
+                start,
+                end: here,
+                file,
+                line,
+            });
+        }
+        if row.end_sequence() {
+            (before, is_kept) = (None, None);
+            continue;
+        }
+        let line = row.line().and_then(|line| u32::try_from(line.get()).ok());
+        before = line.map(|line| (here, row.file_index(), line));
     }
 }
 

@@ -5,6 +5,7 @@ mod accesses;
 mod attach;
 mod clients;
 mod counting;
+mod coverage;
 mod events;
 mod expanded;
 mod lackey;

@@ -35,6 +35,8 @@ pub enum MemTool {
     Opcodes(CountArgs),
     /// Count the executions of each block of code
     Bbcount(CountArgs),
+    /// Show what was executed: source lines and functions, or blocks of code
+    Coverage(CoverageArgs),
     /// Show how many other lines are accessed before a line is accessed again
     Reuse(LineArgs),
     /// Show how much memory is accessed in each part of a run
@@ -441,6 +443,42 @@ pub struct CountArgs {
     /// What to read, and how to write.
     #[command(flatten)]
     pub common: CommonArgs,
+}
+
+/// How coverage is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum CoverageFormat {
+    /// Lines for people
+    #[default]
+    Text,
+    /// JSON
+    Json,
+    /// A tracefile of lcov, for genhtml
+    Lcov,
+    /// A file of DynamoRIO's drcov, for Lighthouse
+    Drcov,
+}
+
+/// What `hodo mem coverage` is given.
+#[derive(Debug, Args)]
+pub struct CoverageArgs {
+    /// How to write the result
+    #[arg(long, value_enum, default_value_t)]
+    pub format: CoverageFormat,
+    /// Add this earlier result to the new one: a file of lcov with --format lcov, or one of drcov with --format drcov
+    ///
+    /// Can be repeated.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub merge: Vec<PathBuf>,
+    /// How many rows of each table to show in text
+    #[arg(long, value_name = "NUMBER", default_value_t = 40)]
+    pub top: usize,
+    /// Write to this file: without it, to the standard output, or to the standard error output if a program is run
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// What to observe.
+    #[command(flatten)]
+    pub source: SourceArgs,
 }
 
 /// What `hodo mem hot` is given.

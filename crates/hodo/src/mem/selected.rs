@@ -80,6 +80,11 @@ impl Selection {
         (self.only.is_empty() || in_list(&self.only)) && !in_list(&self.skip)
     }
 
+    /// Whether code is selected that is at this place in a file.
+    pub fn selects_at(&self, path: &Path, offset: u64) -> bool {
+        self.is_all() || self.choose(Some((path, offset))).observed
+    }
+
     /// Whether code is selected that is at this place in a file, or in none.
     fn choose(&self, place: Option<(&Path, u64)>) -> Choice {
         let Some((path, offset)) = place else {
