@@ -3,6 +3,7 @@
 //! * [`blame`]: whose accesses miss caches.
 //! * [`cache`]: a model of caches; [`model`]: which ones; [`hierarchy`]: in more detail; [`replacement`]: which lines
 //!   give way; [`causes`]: why accesses miss; [`coherence`]: what processors do to each other's caches.
+//! * [`calls`]: which functions call which ones.
 //! * [`counted`]: what clients have received so far, and what not.
 //! * [`coverage`]: what of a program was executed.
 //! * [`drmemtrace`]: DynamoRIO's traces.
@@ -24,6 +25,7 @@
 
 pub mod blame;
 pub mod cache;
+pub mod calls;
 pub mod causes;
 pub mod coherence;
 pub mod counted;

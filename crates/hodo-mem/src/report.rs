@@ -2,6 +2,8 @@
 
 pub mod cache;
 mod cachegrind;
+pub mod callgrind;
+pub mod calls;
 mod cores;
 pub mod coverage;
 pub mod drcov;

@@ -1,6 +1,7 @@
 //! `hodo mem`: runs programs under the instrumentation engine.
 
 mod cache;
+mod calls;
 mod coverage;
 mod selected;
 mod tools;
@@ -43,6 +44,7 @@ pub fn mem(args: &MemArgs) -> Result<ExitCode> {
         MemTool::Opcodes(args) => tools::opcodes(args),
         MemTool::Bbcount(args) => tools::bbcount(args),
         MemTool::Coverage(args) => coverage::coverage(args),
+        MemTool::Calls(args) => calls::calls(args),
         MemTool::Reuse(args) => tools::reuse(args),
         MemTool::WorkingSet(args) => tools::working_set(args),
         MemTool::Hot(args) => tools::hot(args),
@@ -189,15 +191,25 @@ fn counts(source: &SourceArgs) -> Observe {
     }
 }
 
-/// Tells a client what is in a recording, or what a program does that is run.
+/// Tells a client what selected functions do in a recording, or in a program that is run.
 fn observed<C: Client + 'static>(
     source: &SourceArgs,
     observe: Observe,
     client: C,
     report: impl FnOnce(C, Missing) -> Result<()> + 'static,
 ) -> Result<ExitCode> {
-    let counts = Arc::default();
     let selection = Selection::new(&source.functions)?;
+    observed_of(source, selection, (observe, client), report)
+}
+
+/// Tells a client what a selection of functions does.
+fn observed_of<C: Client + 'static>(
+    source: &SourceArgs,
+    selection: Selection,
+    (observe, client): (Observe, C),
+    report: impl FnOnce(C, Missing) -> Result<()> + 'static,
+) -> Result<ExitCode> {
+    let counts = Arc::default();
     let client = Selected::new(client, selection);
     let mut client = Counted::new(client, observe, watched(&source.watch), &counts);
     if source.directory.is_some() {

@@ -3,6 +3,7 @@
 
 mod accesses;
 mod attach;
+mod calls;
 mod clients;
 mod counting;
 mod coverage;

@@ -37,6 +37,8 @@ pub enum MemTool {
     Bbcount(CountArgs),
     /// Show what was executed: source lines and functions, or blocks of code
     Coverage(CoverageArgs),
+    /// Show which functions call which ones, and how many instructions that costs
+    Calls(CallsArgs),
     /// Show how many other lines are accessed before a line is accessed again
     Reuse(LineArgs),
     /// Show how much memory is accessed in each part of a run
@@ -471,6 +473,35 @@ pub struct CoverageArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub merge: Vec<PathBuf>,
     /// How many rows of each table to show in text
+    #[arg(long, value_name = "NUMBER", default_value_t = 40)]
+    pub top: usize,
+    /// Write to this file: without it, to the standard output, or to the standard error output if a program is run
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// What to observe.
+    #[command(flatten)]
+    pub source: SourceArgs,
+}
+
+/// How calls are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum CallsFormat {
+    /// Lines for people
+    #[default]
+    Text,
+    /// JSON
+    Json,
+    /// A file of callgrind, for callgrind_annotate and KCachegrind
+    Callgrind,
+}
+
+/// What `hodo mem calls` is given.
+#[derive(Debug, Args)]
+pub struct CallsArgs {
+    /// How to write the result
+    #[arg(long, value_enum, default_value_t)]
+    pub format: CallsFormat,
+    /// How many functions and calls to show in text
     #[arg(long, value_name = "NUMBER", default_value_t = 40)]
     pub top: usize,
     /// Write to this file: without it, to the standard output, or to the standard error output if a program is run

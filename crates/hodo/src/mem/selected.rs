@@ -70,6 +70,15 @@ impl Selection {
         })
     }
 
+    /// All functions.
+    pub fn all() -> Self {
+        Self {
+            only: Vec::new(),
+            skip: Vec::new(),
+            files: Mutex::default(),
+        }
+    }
+
     /// Whether all functions are selected.
     pub fn is_all(&self) -> bool {
         self.only.is_empty() && self.skip.is_empty()
@@ -78,6 +87,12 @@ impl Selection {
     fn selects(&self, function: &str, file: &str) -> bool {
         let in_list = |list: &[Pattern]| list.iter().any(|one| one.matches(function, file));
         (self.only.is_empty() || in_list(&self.only)) && !in_list(&self.skip)
+    }
+
+    /// Whether a function is selected, by its name and file.
+    pub fn selects_function(&self, function: &str, file: Option<&Path>) -> bool {
+        let file = file.and_then(Path::file_name).unwrap_or_default();
+        self.selects(function, &file.to_string_lossy())
     }
 
     /// Whether code is selected that is at this place in a file.
