@@ -219,7 +219,7 @@ pub struct Probe<'a> {
     pub offset: usize,
     /// When it acts.
     pub when: When,
-    /// Whether the flags are dead there.
+    /// Whether the flags are dead there. Of a probe at the return: also when the function begins.
     pub flags_dead: bool,
     /// Registers that are dead there, one bit for each number. Only used on instruction sets that have no better way.
     pub free: u32,

@@ -36,6 +36,9 @@ pub struct Machine {
     pub registers: &'static [&'static str],
     /// Whether programs can read which processor they run on, without the kernel.
     pub tells_cpu: bool,
+    /// Whether plans know which functions leave the flags alone. Callers may expect them to stay then, so that they are
+    /// needed from the beginning of such a function to its return.
+    pub knows_kept_flags: bool,
     /// The stack pointer, by number.
     pub stack_pointer: u8,
     /// Where functions return a value, by number.

@@ -695,9 +695,13 @@ impl Probes {
         // Who asks for the flags wants them as they are.
         let asked = self.definitions[point.definition].reads_flags();
         let flags_dead = insn.flags_dead && !asked;
+        let dead_after = insn.flags_dead || !arch::NATIVE.knows_kept_flags;
         let probe = |action, when| Probe {
             addr: insn.addr,
-            flags_dead: flags_dead || when != When::Hit,
+            flags_dead: match when {
+                When::Hit => flags_dead,
+                When::Return | When::Missed => dead_after,
+            },
             // What is free at a return is not known.
             free: if when == When::Return { 0 } else { insn.free },
             when,

@@ -18,6 +18,7 @@ pub static MACHINE: Machine = Machine {
     ],
     // `tpidrro_el0` is not the number of a processor under Linux.
     tells_cpu: false,
+    knows_kept_flags: true,
     stack_pointer: SP,
     return_value: 0,
     // Procedure Call Standard for the Arm 64-bit Architecture, 6.8.2.

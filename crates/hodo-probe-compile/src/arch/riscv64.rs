@@ -14,6 +14,7 @@ pub static MACHINE: Machine = Machine {
     names: Set::Riscv64,
     registers: &NAMES,
     tells_cpu: false,
+    knows_kept_flags: false,
     stack_pointer: SP,
     return_value: 10,
     arguments: &[10, 11, 12, 13, 14, 15, 16, 17],

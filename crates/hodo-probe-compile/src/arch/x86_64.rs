@@ -17,6 +17,7 @@ pub static MACHINE: Machine = Machine {
         "r13", "r14", "r15",
     ],
     tells_cpu: true,
+    knows_kept_flags: false,
     stack_pointer: 4,
     return_value: 0,
     // System V ABI, x86-64 supplement, 3.2.3.

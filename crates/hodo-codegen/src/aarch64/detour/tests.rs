@@ -26,6 +26,7 @@ fn layout() -> Layout {
         lost: 80,
         base: 88,
         owner: 59,
+        chain_size: 65536,
         ..Layout::default()
     }
 }
@@ -233,6 +234,29 @@ fn flags_are_saved_where_they_are_needed() {
         assert_eq!(has("s3_3_c4_c2_0"), saves, "{lines:#?}");
         assert_eq!(has("cmp"), action == &record);
     }
+}
+
+/// Return probes compare addresses at the beginning and, after jumps between functions, at the return.
+#[test]
+fn flags_are_kept_for_callers_that_expect_them() {
+    let count = Action::Count(Counter::Thread(-64));
+    let flags = |flags_dead| {
+        let returns = Probe {
+            when: When::Return,
+            flags_dead,
+            ..probe(0, 0, &count)
+        };
+        let (bytes, _) = emitted(&TWO, &[returns]).expect("a detour");
+        let lines = listing(&bytes, AT, AT + bytes.len() as u64);
+        let with = |name: &str| {
+            let flags = lines.iter().filter(|line| line.contains("s3_3_c4_c2_0"));
+            flags.filter(|line| line.starts_with(name)).count()
+        };
+        (with("mrs"), with("msr"))
+    };
+    // At the beginning, which is left at five places, and in the second return.
+    assert_eq!(flags(false), (2, 5));
+    assert_eq!(flags(true), (0, 0));
 }
 
 /// Without LSE, two instructions and a loop count.

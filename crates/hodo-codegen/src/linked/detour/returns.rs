@@ -22,6 +22,9 @@ struct Returns<'a> {
     from: u64,
     /// The registers that the entry works with.
     frame: Frame,
+    /// Whether the flags are needed at the beginning, or after the return: by callers that know that the function leaves
+    /// them alone.
+    keeps_flags: bool,
     /// The body; if the return address was signed, the code before it that signs it again.
     body: Label,
     return_point: Label,
@@ -47,14 +50,16 @@ pub(super) fn emit<A: Assembler>(
         .filter(|probe| probe.offset == 0 && probe.when != When::Return)
         .fold(u32::MAX, |free, probe| free & probe.free);
     let flags_dead = |probe: &Probe<'_>| probe.offset != 0 || probe.flags_dead;
-    let frame = Frame::new::<A>(frame::COMPUTES, free, 1 << A::LINK, 0)
-        .with_flags::<A>(!probes.iter().all(flags_dead));
+    let keeps_flags = !probes.iter().all(flags_dead);
+    let frame =
+        Frame::new::<A>(frame::COMPUTES, free, 1 << A::LINK, 0).with_flags::<A>(keeps_flags);
     let body = asm.label();
     let returns = Returns {
         context,
         probes,
         from,
         frame,
+        keeps_flags,
         body: match context.signing {
             Signing::None => body,
             Signing::A | Signing::B => asm.label(),
@@ -244,7 +249,8 @@ impl Returns<'_> {
     fn unchain<A: Assembler>(&self, asm: &mut A, cold: &mut Cold) -> Result<(), DetourError> {
         let layout = self.context.layout;
         // The link register will receive the address.
-        let frame = Frame::new::<A>(frame::RECORDS, 0, 1 << A::LINK, 0);
+        let frame =
+            Frame::new::<A>(frame::RECORDS, 0, 1 << A::LINK, 0).with_flags::<A>(self.keeps_flags);
         let regs = frame.regs;
         let (x, v, t, p) = (regs.x, regs.v, regs.t, regs.p);
         let (lost, off, done) = (asm.label(), asm.label(), asm.label());
