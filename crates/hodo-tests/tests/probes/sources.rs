@@ -370,7 +370,10 @@ fn dumps_for_perfetto_have_all_calls() {
         .map(|packet| (packet.name.as_str(), threads.get(&packet.track).copied()))
         .collect();
     assert!(found == expected);
-    // Calls end in order, also those of a program that executes another one.
+    // Calls end in order, also those of a program that executes another one. A forked child may return from calls that
+    // its parent has begun.
+    let first = packets.iter().find(|packet| packet.kind.is_some());
+    let parent = first.expect("an event").track;
     let mut open: std::collections::HashMap<u64, i64> = std::collections::HashMap::new();
     let mut time = 0;
     for packet in packets.iter().filter(|packet| packet.kind.is_some()) {
@@ -382,7 +385,10 @@ fn dumps_for_perfetto_have_all_calls() {
             Some(2) => *depth -= 1,
             _ => {}
         }
-        assert!(*depth >= 0, "more calls end than begin");
+        assert!(
+            *depth >= 0 || packet.track != parent,
+            "more calls end than begin"
+        );
     }
     let processes = packets.iter().filter_map(|p| p.process.as_ref());
     assert_eq!(processes.count(), 2);

@@ -225,11 +225,13 @@ fn lua() {
 
 #[test]
 fn a_rust_program() {
-    for (name, flags) in [
+    let kinds = [
         ("debug", &["--edition=2024"][..]),
         ("release", &["--edition=2024", "-O"]),
-    ] {
-        let program = build_with("rustc", &["words.rs"], flags);
+    ];
+    // All of them, where nothing is run.
+    let programs = kinds.map(|(name, flags)| (name, build_with("rustc", &["words.rs"], flags)));
+    for (name, program) in programs {
         check(&Run::new(&format!("words-{name}"), program), 20_000, 20_000);
     }
 }
