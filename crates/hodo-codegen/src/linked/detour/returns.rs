@@ -22,8 +22,8 @@ struct Returns<'a> {
     from: u64,
     /// The registers that the entry works with.
     frame: Frame,
-    /// Whether the flags are needed at the beginning, or after the return: by callers that know that the function leaves
-    /// them alone.
+    /// Whether the flags are needed at the beginning, or after the return, by callers that know that the function
+    /// leaves them alone.
     keeps_flags: bool,
     /// The body; if the return address was signed, the code before it that signs it again.
     body: Label,
