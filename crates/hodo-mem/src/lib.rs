@@ -1,5 +1,6 @@
 //! What programs do with memory: clients of the instrumentation engine.
 //!
+//! * [`allocations`]: what was allocated, at the peak and never freed.
 //! * [`blame`]: whose accesses miss caches.
 //! * [`cache`]: a model of caches; [`model`]: which ones; [`hierarchy`]: in more detail; [`replacement`]: which lines
 //!   give way; [`causes`]: why accesses miss; [`coherence`]: what processors do to each other's caches.
@@ -23,6 +24,7 @@
 //! * [`view`]: all accesses, as text.
 #![forbid(unsafe_code)]
 
+pub mod allocations;
 pub mod blame;
 pub mod cache;
 pub mod calls;

@@ -8,6 +8,7 @@ mod cores;
 pub mod coverage;
 pub mod drcov;
 pub mod flame;
+pub mod heap;
 mod html;
 pub mod lcov;
 mod objects;

@@ -19,10 +19,10 @@ pub use inspect::{EventFormatArg, NoOptimize};
 use inspect::{Inspect, Written};
 pub use keys::{KeysAction, KeysArgs};
 pub use mem::{
-    CacheArgs, CallsArgs, CallsFormat, CommonArgs, CountArgs, CoverageArgs, CoverageFormat,
-    FunctionArgs, HotArgs, InclusionArg, Like, LineArgs, MemArgs, MemFormat, MemTool, Part,
-    PrefetchArg, RecordFormat, RecordMemArgs, ReplacementArg, SecondArg, ShareArgs, SourceArgs,
-    StatArgs, TlbArgs, ViewFormat, ViewMemArgs, WatchArgs, WorkingSetArgs,
+    AllocationsBy, CacheArgs, CallsArgs, CallsFormat, CommonArgs, CountArgs, CoverageArgs,
+    CoverageFormat, FunctionArgs, HeapArgs, HotArgs, InclusionArg, Like, LineArgs, MemArgs,
+    MemFormat, MemTool, Part, PrefetchArg, RecordFormat, RecordMemArgs, ReplacementArg, SecondArg,
+    ShareArgs, SourceArgs, StatArgs, TlbArgs, ViewFormat, ViewMemArgs, WatchArgs, WorkingSetArgs,
 };
 pub use order::Order;
 pub use plan::PlanArgs;

@@ -3,6 +3,7 @@
 mod cache;
 mod calls;
 mod coverage;
+mod heap;
 mod selected;
 mod tools;
 
@@ -47,6 +48,7 @@ pub fn mem(args: &MemArgs) -> Result<ExitCode> {
         MemTool::Calls(args) => calls::calls(args),
         MemTool::Reuse(args) => tools::reuse(args),
         MemTool::WorkingSet(args) => tools::working_set(args),
+        MemTool::Heap(args) => heap::heap(args),
         MemTool::Hot(args) => tools::hot(args),
         MemTool::Share(args) => tools::share(args),
     }

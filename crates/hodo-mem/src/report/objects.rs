@@ -53,7 +53,7 @@ pub(super) fn what(what: What) -> Value {
 }
 
 /// Where something is, as JSON.
-fn located(place: Option<Place>) -> Value {
+pub(super) fn located(place: Option<Place>) -> Value {
     let (file, line) = place.as_ref().and_then(|place| place.line.clone()).unzip();
     let function = place.and_then(|place| place.function);
     json!({"function": function, "file": file, "line": line})
@@ -67,7 +67,7 @@ fn extend(row: &mut Value, more: Value) {
 }
 
 /// Where something is, for people.
-fn location(place: &Place) -> String {
+pub(super) fn location(place: &Place) -> String {
     let function = function(Some(place));
     match &place.line {
         Some((file, line)) => format!("{function}, {file}:{line}"),

@@ -9,6 +9,7 @@ mod counting;
 mod coverage;
 mod events;
 mod expanded;
+mod heap;
 mod lackey;
 mod lane_interpreter;
 mod lines;

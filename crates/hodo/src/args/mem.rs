@@ -46,6 +46,8 @@ pub enum MemTool {
     /// Show which memory is accessed most: variables, stacks, allocations, and other memory by the code that wrote it
     /// first
     Hot(HotArgs),
+    /// Show what is allocated: how much there is at the peak, and what is never freed, by the calls that allocate
+    Heap(HeapArgs),
     /// Show lines that several threads use and some write to
     Share(ShareArgs),
 }
@@ -510,6 +512,42 @@ pub struct CallsArgs {
     /// What to observe.
     #[command(flatten)]
     pub source: SourceArgs,
+}
+
+/// What allocations are sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum AllocationsBy {
+    /// Bytes when most memory is allocated
+    #[default]
+    Peak,
+    /// Bytes that are never freed
+    Leaked,
+    /// All bytes that are allocated
+    Bytes,
+    /// Allocations
+    Allocations,
+    /// Allocations that are freed before their thread allocates anything else
+    Temporary,
+}
+
+/// What `hodo mem heap` is given.
+#[derive(Debug, Args)]
+pub struct HeapArgs {
+    /// What to sort by, and what a flame graph is of
+    #[arg(long, value_enum, default_value_t)]
+    pub by: AllocationsBy,
+    /// How many rows to show in text
+    #[arg(long, value_name = "NUMBER", default_value_t = 40)]
+    pub top: usize,
+    /// Show calls that allocate with this number of callers
+    #[arg(long, value_name = "NUMBER", default_value_t = 4)]
+    pub callers: usize,
+    /// Write a flame graph, too: as SVG, or folded stacks if the name ends with .folded
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub flame_graph: Option<PathBuf>,
+    /// What to read, and how to write.
+    #[command(flatten)]
+    pub common: CommonArgs,
 }
 
 /// What `hodo mem hot` is given.

@@ -82,7 +82,8 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
             });
             let graph = graph.map_or(Ok(()), |file| {
                 let path = file.0.clone();
-                file.write(|out| flame_graph(out, &path, title, &blame))
+                let lines = (folded(&blame), "no access of data missed the first cache");
+                file.write(|out| flame_graph(out, &path, (title, "misses"), lines))
             });
             reported.and(grind).and(page).and(graph)
         },
@@ -98,7 +99,7 @@ fn least(simulator: &mut Simulator, source: &SourceArgs, is_whole: bool) -> Obse
 }
 
 /// What is observed, for people.
-fn title(source: &SourceArgs) -> String {
+pub fn title(source: &SourceArgs) -> String {
     match (&source.directory, source.part.pid) {
         (Some(directory), _) => format!("recording {}", directory.display()),
         (None, Some(pid)) => format!("process {pid}"),
@@ -110,16 +111,20 @@ fn title(source: &SourceArgs) -> String {
 }
 
 /// A file besides the result.
-struct OutFile(PathBuf, File);
+pub struct OutFile(PathBuf, File);
 
 impl OutFile {
-    fn create(path: &Path) -> Result<Self> {
+    pub fn create(path: &Path) -> Result<Self> {
         let file = File::create(path);
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Self(path.to_owned(), file))
     }
 
-    fn write(self, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn write(self, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
         let Self(path, file) = self;
         let mut out = BufWriter::new(file);
         let written = write(&mut out).and_then(|()| Ok(out.flush()?));
@@ -222,9 +227,14 @@ fn report(
     Ok(out.flush()?)
 }
 
-/// Writes a flame graph: as SVG, or folded stacks if the name of the file says so.
-fn flame_graph(out: &mut dyn Write, path: &Path, title: String, blame: &Blame) -> Result<()> {
-    let lines = folded(blame);
+/// Writes a flame graph: as SVG, or folded stacks if the name of the file says so. If there are none, an error says
+/// that there is `nothing`.
+pub fn flame_graph(
+    out: &mut dyn Write,
+    path: &Path,
+    (title, unit): (String, &str),
+    (lines, nothing): (Vec<String>, &str),
+) -> Result<()> {
     if path.extension().is_some_and(|end| end == "folded") {
         for line in lines {
             writeln!(out, "{line}")?;
@@ -232,7 +242,7 @@ fn flame_graph(out: &mut dyn Write, path: &Path, title: String, blame: &Blame) -
         return Ok(());
     }
     if lines.is_empty() {
-        bail!("no access of data missed the first cache");
+        bail!("{nothing}");
     }
-    hodo_view::flame_graph(&lines, title, "misses", out)
+    hodo_view::flame_graph(&lines, title, unit, out)
 }
