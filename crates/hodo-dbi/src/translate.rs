@@ -361,6 +361,11 @@ impl<S: Set> Translator<'_, '_, S> {
         &mut self.own
     }
 
+    /// Whether code at an address may be translated together with this.
+    pub(crate) fn is_translated(&self, pc: u64) -> bool {
+        self.request.within.contains(pc)
+    }
+
     /// Whether the code that is translated may change.
     pub(crate) fn is_soft(&self) -> bool {
         self.is_soft

@@ -416,7 +416,8 @@ impl Emitter<'_, '_, '_> {
                 true
             }
             4 => {
-                self.target(pc, bytes, insn, true);
+                let keeps_flags = self.keeps_flags() || !self.is_linkage(pc, bytes, insn);
+                self.target(pc, bytes, insn, keeps_flags);
                 self.code.jmp_m(gs(block::TARGET));
                 false
             }
@@ -425,6 +426,33 @@ impl Emitter<'_, '_, '_> {
                 true
             }
         }
+    }
+
+    /// Whether an indirect jump is the entry of a function in a procedure linkage table, as linkers write it. Functions
+    /// do not look at flags (psABI, 3.2.1).
+    fn is_linkage(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn) -> bool {
+        const ENDBR: [u8; 4] = [0xF3, 0x0F, 0x1E, 0xFA];
+        /// What follows: `push` for the linker, or instructions that do nothing.
+        const AFTER: [&[u8]; 4] = [
+            &[0x68],
+            &[0x66, 0x90],
+            &[0x0F, 0x1F, 0x44],
+            &[0x66, 0x0F, 0x1F, 0x44],
+        ];
+        const ALIGNMENT: u64 = 8;
+        let word = operand_address(pc, bytes, insn).filter(|_| insn.segment == 0);
+        let after = &bytes[usize::from(insn.len)..];
+        if self.is_soft()
+            || word.is_none_or(|word| self.is_translated(word))
+            || !AFTER.iter().any(|code| after.starts_with(code))
+        {
+            return false;
+        }
+        let len = ENDBR.len() as u64;
+        let before = self.read(pc - len);
+        let is_after_endbr = before.is_some_and(|(bytes, _)| bytes.starts_with(&ENDBR));
+        let start = if is_after_endbr { pc - len } else { pc };
+        start.is_multiple_of(ALIGNMENT)
     }
 
     /// Looks up the target of an indirect call or jump. Its address in the cache is in the thread's block afterward.
@@ -546,8 +574,9 @@ pub(super) const INVALID: [u8; 2] = [0x0F, 0x0B];
 
 #[cfg(test)]
 mod tests {
+    use hodo_abi::Span;
+
     use crate::fixups::{Bases, KINDS};
-    use crate::process::EVERYWHERE;
     use crate::protected::Notice;
     use crate::translate::{Insertion, Request, Translation, first_bytes, translate};
 
@@ -584,7 +613,7 @@ mod tests {
             starts: &starts.iter().map(|at| start + at).collect::<Vec<_>>(),
             profile: None,
             most: 100,
-            within: EVERYWHERE,
+            within: Span::at(start, code.len() as u64),
             base: bases.cache,
             table: bases.table.into(),
             read: &mut |pc| first_bytes(code, start, pc),
@@ -635,6 +664,48 @@ mod tests {
             assert_eq!(has(&[0], false), (!waits, false), "{code:x?}");
             assert_eq!(has(&[1], false), (true, *waits), "{code:x?}");
             assert_eq!(has(&[0], true), (true, false), "{code:x?}");
+        }
+    }
+
+    /// Entries of procedure linkage tables need no flags; other jumps do.
+    #[test]
+    fn procedure_linkage_saves_no_flags() {
+        const LAHF: u8 = 0x9F;
+        // Jumps from an offset on.
+        const JUMPS: &[(u64, &[u8], bool)] = &[
+            (0, &[0xFF, 0x25, 0, 0x10, 0, 0, 0x68, 0, 0, 0, 0], false), // jmp [rip + 0x1000]; push 0
+            (0, &[0xFF, 0x25, 0, 0x10, 0, 0, 0x66, 0x90], false),       // the same; xchg ax, ax
+            (
+                4,
+                &[
+                    0xF3, 0x0F, 0x1E, 0xFA, 0xFF, 0x25, 0, 0x10, 0, 0, 0x66, 0x0F, 0x1F, 0x44, 0, 0,
+                ],
+                false,
+            ),
+            (
+                4,
+                &[
+                    0x90, 0x90, 0x90, 0x90, 0xFF, 0x25, 0, 0x10, 0, 0, 0x66, 0x90,
+                ],
+                true,
+            ),
+            (0, &[0xFF, 0x25, 0, 0x10, 0, 0, 0x90, 0x90], true),
+            (0, &[0xFF, 0x25, 0, 0, 0, 0, 0x66, 0x90], true), // The word is beside the code.
+            (0, &[0x64, 0xFF, 0x25, 0, 0x10, 0, 0, 0x66, 0x90], true),
+            (0, &[0xFF, 0xE0, 0x66, 0x90], true), // jmp rax
+        ];
+        let bases = Bases {
+            original: 0x40_0000,
+            cache: 0x1040_0000,
+            table: 0x1_0000,
+            ..Bases::default()
+        };
+        for (start, code, saves) in JUMPS {
+            let has = |keeps_flags| {
+                let translation = translated(code, &[*start], bases, (None, keeps_flags));
+                translation.bytes.contains(&LAHF)
+            };
+            assert_eq!((has(false), has(true)), (*saves, true), "{code:x?}");
         }
     }
 
