@@ -127,8 +127,9 @@ impl Target {
         assert_eq!(self.ended(), text);
     }
 
-    /// Ends its input. It must find nothing wrong but calls that signals have interrupted, of which it prints lines. On
-    /// AArch64, the kernel then no longer tells the first argument of such a call, so hodo cannot have it made again.
+    /// Ends its input. It must find nothing wrong but calls that signals or stops have interrupted, of which it prints
+    /// lines. On AArch64, the kernel then no longer tells the first argument of such a call, so hodo cannot have it
+    /// made again, unless it knows the argument from before the stop.
     ///
     /// # Panics
     /// If it finds anything else.
