@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hodo_tests::probing::path;
 use hodo_tests::target::Target;
-use hodo_tests::{Kind, Trace, build, hodo, scratch};
+use hodo_tests::{IS_SLOW, Kind, Trace, build, hodo, scratch};
 
 /// All signals that can end or stop a process, except those that no process can handle.
 const SIGNALS: [i32; 17] = [
@@ -119,12 +119,12 @@ fn storms(seeds: std::ops::Range<u64>) {
     for seed in seeds {
         storm(seed, &target, &maps, threads);
     }
-    target.ends("wrong: 0\n");
+    target.ends_perhaps_interrupted();
 }
 
 #[test]
 fn no_signal_ends_hodo_before_it_has_detached() {
-    storms(0..15);
+    storms(0..if IS_SLOW { 5 } else { 15 });
 }
 
 #[test]
