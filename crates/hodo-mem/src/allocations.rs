@@ -111,9 +111,20 @@ pub struct Allocations {
     bytes: u64,
     peak: Peak,
     instructions: u64,
+    /// Only what this thread allocates counts.
+    only: Option<u32>,
 }
 
 impl Allocations {
+    /// Only what this thread allocates counts, if there is one. Any thread may free it.
+    #[must_use]
+    pub fn of_thread(thread: Option<u32>) -> Self {
+        Self {
+            only: thread,
+            ..Self::default()
+        }
+    }
+
     fn change(&mut self, thread: u32, change: Change) {
         let process = self.processes.get(&thread).copied().unwrap_or(0);
         match change {
@@ -160,6 +171,9 @@ impl Allocations {
         if let Some(before) = self.live.remove(&place) {
             late = before.late + 1;
             self.ended(before);
+        }
+        if self.only.is_some_and(|only| only != thread) {
+            return;
         }
         let live = Live {
             size,

@@ -212,7 +212,7 @@ fn observed_of<C: Client + 'static>(
     report: impl FnOnce(C, Missing) -> Result<()> + 'static,
 ) -> Result<ExitCode> {
     let counts = Arc::default();
-    let client = Selected::new(client, selection);
+    let client = Selected::new(client, selection).of_thread(source.thread);
     let mut client = Counted::new(client, observe, watched(&source.watch), &counts);
     if source.directory.is_some() {
         client.choose(source.part.from, source.part.length)?;
@@ -303,7 +303,7 @@ fn record(args: &RecordMemArgs) -> Result<ExitCode> {
 fn view(args: &ViewMemArgs) -> Result<ExitCode> {
     let out = output(args.output.as_ref(), &args.source)?;
     let wanted = Wanted {
-        thread: args.thread,
+        thread: args.source.thread,
         limit: args.limit,
     };
     let names = Names {
@@ -323,12 +323,16 @@ fn stat(args: &StatArgs) -> Result<ExitCode> {
     let mut out = output(args.common.output.as_ref(), &args.common.source)?;
     let format = args.common.format;
     let observe = counts(&args.common.source);
+    let only = args.common.source.thread.is_some();
     observed(
         &args.common.source,
         observe,
         Counter::new(observe),
         move |counter, missing| {
-            let stat = counter.stat();
+            let mut stat = counter.stat();
+            if only {
+                stat.threads = u64::from(stat.instructions > 0);
+            }
             match format {
                 MemFormat::Json => {
                     let value = json!({

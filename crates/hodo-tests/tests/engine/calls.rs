@@ -102,6 +102,39 @@ fn calls_are_followed_in_runs_and_recordings() {
 }
 
 #[test]
+fn a_thread_is_chosen() {
+    let directory = place("threads.mem");
+    let mut record = Command::new(hodo());
+    record.args(["mem", "record", "-d", &directory, "--"]);
+    let status = record.arg(program()).status().expect("hodo can be run");
+    assert!(status.success());
+    let all = |tool: &str, more: &[&str]| {
+        let mut command = Command::new(hodo());
+        command.args(["mem", tool, "--format", "json", "-d", &directory]);
+        let output = command.args(more).output().expect("hodo can be run");
+        let value: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        (value, error)
+    };
+    let instructions = |more: &[&str]| {
+        let (value, _) = all("stat", more);
+        let number = |key: &str| value[key].as_u64().expect("a number");
+        (number("instructions"), number("threads"))
+    };
+    let (parent, child) = (
+        instructions(&["--thread", "0"]),
+        instructions(&["--thread", "1"]),
+    );
+    assert_eq!((parent.0 + child.0, parent.1 + child.1), instructions(&[]));
+    assert!(child.0 > 10_000 && parent.0 > child.0);
+    let (graph, _) = all("calls", &["--thread", "1"]);
+    assert_eq!(of(&graph, &["in_child", "work"], "calls"), 1);
+    assert_eq!(of(&graph, &["fib"], "self"), 0);
+    let (_, error) = all("stat", &["--thread", "7"]);
+    assert!(error.contains("--thread 7"), "{error}");
+}
+
+#[test]
 fn callgrind_annotate_reads_the_calls() {
     let file = place("calling.callgrind");
     calls(&["--format", "callgrind", "-o", &file], Some(&program()));

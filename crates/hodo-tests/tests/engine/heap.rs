@@ -94,6 +94,10 @@ fn allocations_are_shown_and_drawn() {
     );
     let folded = std::fs::read_to_string(&graph).expect("it is written");
     assert!(folded.ends_with("main;kept;make 3000000\n"), "{folded}");
+    // The child frees what its parent has allocated.
+    let output = heap(&["--thread", "1"], Some(&program()));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains(" 0 bytes in 0 allocations in all"), "{text}");
     let output = heap(&["--only", "grown"], Some(&program()));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(

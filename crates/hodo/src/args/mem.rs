@@ -186,6 +186,9 @@ pub struct SourceArgs {
     /// Read this recording instead of running a program
     #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "pid", "no_follow", "lossy", "expand", "allocators"], required_unless_present_any = ["command", "pid"], value_hint = ValueHint::DirPath)]
     pub directory: Option<PathBuf>,
+    /// Only what this thread does; threads are numbered from 0 in the order in which hodo sees them, as view shows them
+    #[arg(long, value_name = "NUMBER")]
+    pub thread: Option<u32>,
     /// Which functions.
     #[command(flatten)]
     pub functions: FunctionArgs,
@@ -226,9 +229,6 @@ pub struct ViewMemArgs {
     /// How to write the accesses
     #[arg(long, value_enum, default_value_t)]
     pub format: ViewFormat,
-    /// Show only the accesses of this thread; threads are numbered from 0
-    #[arg(long, value_name = "NUMBER")]
-    pub thread: Option<u32>,
     /// Show at most this many accesses: then, a program runs on as alone
     #[arg(long, value_name = "NUMBER")]
     pub limit: Option<u64>,

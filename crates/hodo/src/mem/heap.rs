@@ -36,7 +36,10 @@ pub fn heap(args: &HeapArgs) -> Result<ExitCode> {
     observed_of(
         &common.source,
         Selection::all(),
-        (Observe::Accesses, Allocations::default()),
+        (
+            Observe::Accesses,
+            Allocations::of_thread(common.source.thread),
+        ),
         move |allocations, missing| {
             let stacks = allocations.stacks();
             let at = allocations.peak_at();

@@ -144,6 +144,8 @@ pub struct Selected<C> {
     selection: Arc<Selection>,
     /// By number: whether the block is selected.
     blocks: Vec<bool>,
+    /// Only this thread is selected.
+    thread: Option<u32>,
     any: bool,
 }
 
@@ -153,12 +155,23 @@ impl<C> Selected<C> {
             client,
             selection: Arc::new(selection),
             blocks: Vec::new(),
+            thread: None,
             any: false,
         }
     }
 
-    /// Says so if functions were to be selected, but none of these was executed.
+    /// If there is one: only what this thread does is received. Events of others are, too: memory that one thread
+    /// allocates is freed by another.
+    pub fn of_thread(self, thread: Option<u32>) -> Self {
+        Self { thread, ..self }
+    }
+
+    /// Says so if functions or a thread were to be selected, but nothing of these was executed.
     pub fn warn_if_useless(&self) {
+        if let Some(thread) = self.thread.filter(|_| !self.any) {
+            warn_user!("hodo: nothing was executed that --thread {thread} selects");
+            return;
+        }
         if !self.any && !self.selection.is_all() {
             warn_user!("hodo: nothing was executed that --only and --skip select");
         }
@@ -169,7 +182,11 @@ impl<C> Selected<C> {
         self.client
     }
 
-    fn is_selected(&self, block: &Block) -> bool {
+    #[inline(always)]
+    fn is_selected(&self, thread: u32, block: &Block) -> bool {
+        if self.thread.is_some_and(|only| only != thread) {
+            return false;
+        }
         let known = self.blocks.get(block.id as usize);
         self.selection.is_all() || known.is_some_and(|&known| known)
     }
@@ -203,7 +220,7 @@ impl<C: Client> Client for Selected<C> {
 
     #[inline]
     fn executed(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
-        if self.is_selected(block) {
+        if self.is_selected(thread, block) {
             self.any = true;
             self.client.executed(thread, block, upto, accesses);
         }
@@ -211,7 +228,7 @@ impl<C: Client> Client for Selected<C> {
 
     #[inline]
     fn visit(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: Accesses<'_>) {
-        if self.is_selected(block) {
+        if self.is_selected(thread, block) {
             self.any = true;
             self.client.visit(thread, block, upto, accesses);
         }
@@ -219,14 +236,14 @@ impl<C: Client> Client for Selected<C> {
 
     #[inline]
     fn fetched(&mut self, thread: u32, block: &Arc<Block>, insn: usize) {
-        if self.is_selected(block) {
+        if self.is_selected(thread, block) {
             self.client.fetched(thread, block, insn);
         }
     }
 
     #[inline]
     fn accessed(&mut self, thread: u32, block: &Arc<Block>, access: &Access) {
-        if self.is_selected(block) {
+        if self.is_selected(thread, block) {
             self.client.accessed(thread, block, access);
         }
     }
@@ -236,7 +253,7 @@ impl<C: Client> Client for Selected<C> {
     }
 
     fn counted(&mut self, thread: u32, block: &Arc<Block>, upto: usize, times: u64) {
-        if self.is_selected(block) {
+        if self.is_selected(thread, block) {
             self.any = true;
             self.client.counted(thread, block, upto, times);
         }
