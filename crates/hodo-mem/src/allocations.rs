@@ -22,17 +22,18 @@ pub struct Amount {
 impl Amount {
     fn add(&mut self, other: Self) {
         self.allocations += other.allocations;
-        self.bytes += other.bytes;
+        self.bytes = self.bytes.wrapping_add(other.bytes);
     }
 
     fn put(&mut self, bytes: u64) {
         self.allocations += 1;
-        self.bytes += bytes;
+        // A damaged recording may have any number.
+        self.bytes = self.bytes.wrapping_add(bytes);
     }
 
     fn take(&mut self, bytes: u64) {
         self.allocations -= 1;
-        self.bytes -= bytes;
+        self.bytes = self.bytes.wrapping_sub(bytes);
     }
 }
 
@@ -185,7 +186,7 @@ impl Allocations {
         let known = self.context(context);
         known.live.put(size);
         known.sums.all.put(size);
-        self.bytes += size;
+        self.bytes = self.bytes.wrapping_add(size);
         if self.bytes > self.peak.bytes {
             self.peak = Peak {
                 bytes: self.bytes,
@@ -209,7 +210,7 @@ impl Allocations {
 
     fn ended(&mut self, live: Live) {
         self.context(live.context).live.take(live.size);
-        self.bytes -= live.size;
+        self.bytes = self.bytes.wrapping_sub(live.size);
     }
 
     /// How many instructions had been executed when most bytes were allocated.

@@ -206,7 +206,7 @@ impl Coverage {
                 ..module.clone()
             });
             known.blocks.extend(module.blocks);
-            known.end = known.end.max(known.base + (module.end - module.base));
+            known.end = (known.end).max(known.base.saturating_add(module.end - module.base));
         }
     }
 
@@ -233,7 +233,8 @@ impl Source {
     /// Adds how often its lines and functions were executed otherwise.
     pub fn add(&mut self, other: Self) {
         for (line, count) in other.lines {
-            *self.lines.entry(line).or_default() += count;
+            let known = self.lines.entry(line).or_default();
+            *known = known.saturating_add(count);
         }
         for (name, function) in other.functions {
             self.add_function(&name, function);
@@ -244,7 +245,7 @@ impl Source {
     pub fn add_function(&mut self, name: &str, covered: Covered) {
         let known = self.functions.entry(name.to_owned()).or_default();
         known.line = covered.line;
-        known.count += covered.count;
+        known.count = known.count.saturating_add(covered.count);
         for (line, hit) in covered.lines {
             *known.lines.entry(line).or_default() |= hit;
         }

@@ -80,7 +80,8 @@ fn read(coverage: &mut Coverage, open: &mut Option<Record>, line: &str) -> Resul
         "DA" => {
             let mut parts = value.splitn(3, ',');
             let line = number(parts.next())?;
-            *record.source.lines.entry(line).or_default() += number::<u64>(parts.next())?;
+            let count = record.source.lines.entry(line).or_default();
+            *count = count.saturating_add(number(parts.next())?);
         }
         "FN" => {
             let (begin, name) = value.split_once(',').context("FN has no name")?;
@@ -100,7 +101,7 @@ fn read(coverage: &mut Coverage, open: &mut Option<Record>, line: &str) -> Resul
             let (count, name) = value.split_once(',').context("FNDA has no name")?;
             let function = record.source.functions.get_mut(name);
             let function = function.with_context(|| format!("there is no FN of {name}"))?;
-            function.count += number::<u64>(Some(count))?;
+            function.count = function.count.saturating_add(number(Some(count))?);
         }
         "LF" => record.said[0] = Some(number(Some(value))?),
         "LH" => record.said[1] = Some(number(Some(value))?),
@@ -174,6 +175,11 @@ mod tests {
         assert!(wrong(&FILE.replace("FNDA:2,f", "FNDA:2,h")).contains("line 5: there is no FN"));
         assert!(wrong(&FILE.replace("LF:2", "BRDA:3,0,0,1")).contains("branches"));
         assert!(wrong("DA:1,1\n").contains("not in the record"));
+        // As often as can be counted, at most.
+        let most = FILE.replace("DA:3,2", "DA:3,18446744073709551615");
+        let mut coverage = read(&most).expect("a tracefile");
+        merge(&mut coverage, &most).expect("a tracefile");
+        assert_eq!(coverage.sources["/a.c"].lines[&3], u64::MAX);
     }
 
     #[test]
