@@ -25,6 +25,8 @@ pub enum Target<'t> {
         pid: i32,
         /// When it is left. Without it, by a signal that ends hodo.
         length: Option<Amount>,
+        /// Observe again and again: so long after a part has begun, the next one begins. Only a signal ends that.
+        every: Option<Duration>,
         /// Whether processes that it makes are observed, too.
         follows: bool,
     },
@@ -47,6 +49,8 @@ pub struct Period {
     pub from: Option<Amount>,
     /// How long it is. Without it, to the end.
     pub length: Option<Amount>,
+    /// There are other parts of that length: so long after one has begun, the next one begins.
+    pub every: Option<Duration>,
 }
 
 impl<'t> Target<'t> {

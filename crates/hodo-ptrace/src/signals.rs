@@ -207,7 +207,7 @@ impl Drop for Forward {
 }
 
 /// What ends the recording of a process that goes on: a signal, or time.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Interrupts {
     deadline: Option<Instant>,
     /// Signals are handed on to a program ([`Forward`]): only time ends the recording.

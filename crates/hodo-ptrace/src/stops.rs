@@ -49,6 +49,8 @@ pub struct Stops {
     asked: BTreeSet<i32>,
     /// Those that make a call again, though the kernel does not have them do so.
     again: BTreeSet<Stopped>,
+    /// The end of the process, if that has come here.
+    end: Option<Report>,
 }
 
 impl Stops {
@@ -60,6 +62,7 @@ impl Stops {
             stopped: BTreeMap::new(),
             asked: BTreeSet::new(),
             again: BTreeSet::new(),
+            end: None,
         }
     }
 
@@ -200,6 +203,9 @@ impl Stops {
             any = true;
             let Some(thread) = report.stopped() else {
                 self.asked.remove(&tid);
+                if tid == self.pid {
+                    self.end = Some(report);
+                }
                 continue;
             };
             let signal = report.signal();
@@ -265,8 +271,9 @@ impl Stops {
         }
     }
 
-    /// Lets all threads go on, untraced.
-    pub fn detach(mut self) {
+    /// Lets all threads go on, untraced. Returns the end of the process, if that has come here: it is not reported
+    /// again.
+    pub fn detach(mut self) -> Option<Report> {
         let begun = Instant::now();
         let mut tries = 0;
         loop {
@@ -287,6 +294,7 @@ impl Stops {
         for tid in self.asked {
             let _ = let_go(tid);
         }
+        self.end
     }
 }
 

@@ -83,10 +83,10 @@ fn run(
                 crate::output::complain(&error);
                 return Ok(ExitCode::from(125));
             }
-            let length = part.length;
             Target::Process {
                 pid,
-                length,
+                length: part.length,
+                every: part.every,
                 follows,
             }
         }
@@ -105,6 +105,7 @@ fn run(
                 period: (!is_whole).then_some(Period {
                     from: part.from,
                     length: part.length,
+                    every: part.every,
                 }),
                 follows,
             }

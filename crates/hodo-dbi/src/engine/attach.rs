@@ -15,6 +15,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use hodo_follow::Exit;
 use hodo_module::mapped::of_mapping;
 use hodo_ptrace::arch::BLOCK_IN_USE;
 use hodo_ptrace::processes::shares_memory;
@@ -66,7 +67,9 @@ impl Engine {
             .stop_all()
             .and_then(|()| self.take_threads(&mut stops));
         if let Err(error) = taken {
-            stops.detach();
+            if let Some(exit) = stops.detach().and_then(Exit::of) {
+                self.program.ended(pid, exit);
+            }
             return Err(error);
         }
         for thread in stops.threads() {

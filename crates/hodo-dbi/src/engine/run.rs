@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use hodo_follow::{Exit, Program, Tasks};
@@ -141,13 +141,13 @@ impl Engine {
     /// Runs a program, or attaches to a process.
     fn run(&mut self, target: &Target<'_>) -> Result<Ran> {
         match *target {
-            Target::Process { pid, length, .. } => {
-                let mut interrupts = Interrupts::new(None);
+            Target::Process {
+                pid, length, every, ..
+            } => {
+                let interrupts = Interrupts::new(None);
                 self.measure(length)?;
                 self.come_to(&[pid])?;
-                let (time, limit) = split(length);
-                interrupts.begin(time);
-                self.follow_until(interrupts, limit)?;
+                self.follow_process(interrupts, (length, every))?;
                 Ok(Ran {
                     end: self.program.exit,
                     failure: None,
@@ -160,21 +160,24 @@ impl Engine {
                 period,
                 ..
             } => {
-                let length = period.and_then(|period| period.length);
-                self.measure(length)?;
+                let part = (
+                    period.and_then(|period| period.length),
+                    period.and_then(|period| period.every),
+                );
+                self.measure(part.0)?;
                 signals::leave_terminal_to_program();
                 let child = launch::fork(path, command, false)?;
                 self.program.first = child.pid;
                 let failure = match period.and_then(|period| period.from) {
                     Some(Amount::Time(from)) => {
                         let failure = child.go()?;
-                        self.part(from, length)?;
+                        self.part(from, part)?;
                         failure
                     }
                     Some(Amount::Instructions(from)) => {
-                        self.follow_from_first(child, Some(from), length)?
+                        self.follow_from_first(child, Some(from), part)?
                     }
-                    None => self.follow_from_first(child, None, length)?,
+                    None => self.follow_from_first(child, None, part)?,
                 };
                 let end = self.program.exit;
                 let end = end.context("the end of the program was not seen")?;
@@ -208,7 +211,7 @@ impl Engine {
         &mut self,
         child: launch::Waiting,
         from: Option<u64>,
-        length: Option<Amount>,
+        (length, every): (Option<Amount>, Option<Duration>),
     ) -> Result<launch::Failure> {
         let recorder = self.recorder.clone();
         if from.is_some() {
@@ -233,8 +236,7 @@ impl Engine {
             }
         }
         if length.is_some() {
-            let (time, limit) = split(length);
-            self.follow_until(Interrupts::beside(&forward, time), limit)?;
+            self.follow_part(&forward, (length, every))?;
         }
         self.follow_to_end()?;
         if self.program.exit.is_none() {
@@ -260,28 +262,133 @@ impl Engine {
     }
 
     /// Waits for the end of a program that was started, and follows it meanwhile for some time.
-    fn part(&mut self, from: Duration, length: Option<Amount>) -> Result<()> {
+    fn part(&mut self, from: Duration, part: (Option<Amount>, Option<Duration>)) -> Result<()> {
         let forward = Forward::start(Some(self.program.first));
         self.program.tell_signals(forward.seen());
         let followed = self
             .wait_for_end(&Interrupts::beside(&forward, Some(from)))
             .and_then(|has_ended| match has_ended {
                 true => bail!("the program has ended before {from:?} had passed: {NOTHING}"),
-                false => {
-                    let mut all = match self.follows {
-                        true => descendants(self.program.first),
-                        false => Vec::new(),
-                    };
-                    all.insert(0, self.program.first);
-                    self.come_to(&all)?;
-                    let (time, limit) = split(length);
-                    self.follow_until(Interrupts::beside(&forward, time), limit)
-                }
+                false => match self.come_to(&self.pids()) {
+                    Err(_) if self.has_ended() => {
+                        bail!("the program has ended before {from:?} had passed: {NOTHING}")
+                    }
+                    Err(error) => Err(error),
+                    Ok(()) => self.follow_part(&forward, part),
+                },
             });
         if self.program.exit.is_none() {
             self.wait_for_end(&Interrupts::beside(&forward, None))?;
         }
         followed
+    }
+
+    /// Follows a program that was started for a part of its run, and for others if there are some.
+    fn follow_part(
+        &mut self,
+        forward: &Forward,
+        (length, every): (Option<Amount>, Option<Duration>),
+    ) -> Result<()> {
+        let mut failed = 0;
+        loop {
+            let began = Instant::now();
+            if failed == 0 {
+                let (time, limit) = self.split(length);
+                self.follow_until(Interrupts::beside(forward, time), limit)?;
+            }
+            let Some(every) = every.filter(|_| self.program.exit.is_none()) else {
+                return Ok(());
+            };
+            let rest = every.saturating_sub(began.elapsed());
+            if self.wait_for_end(&Interrupts::beside(forward, Some(rest)))? {
+                return Ok(());
+            }
+            let pids = self.pids();
+            match self.come_again(&pids, failed)? {
+                Some(now) => failed = now,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// The same with a process that ran before. A signal means the end.
+    fn follow_process(
+        &mut self,
+        mut interrupts: Interrupts,
+        (length, every): (Option<Amount>, Option<Duration>),
+    ) -> Result<()> {
+        let pid = self.program.first;
+        let mut failed = 0;
+        loop {
+            let began = Instant::now();
+            if failed == 0 {
+                let (time, limit) = self.split(length);
+                interrupts.begin(time);
+                self.follow_until(interrupts.clone(), limit)?;
+                interrupts.begin(None);
+                let is_over = match time {
+                    Some(time) => began.elapsed() >= time,
+                    None => self.reached,
+                };
+                if !is_over {
+                    return Ok(());
+                }
+            }
+            let Some(every) = every.filter(|_| self.program.exit.is_none()) else {
+                return Ok(());
+            };
+            let next = began + every;
+            while Instant::now() < next {
+                if interrupts.wait_until(next) || has_ended(pid) {
+                    return Ok(());
+                }
+            }
+            match self.come_again(&[pid], failed)? {
+                Some(now) => failed = now,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Comes to processes again, for another part, after this has failed so often. Returns how often it has failed now;
+    /// `None`: the first of them has ended. A process cannot be stopped while it executes a program, for example: then
+    /// it is not observed in this part.
+    fn come_again(&mut self, pids: &[i32], failed: u32) -> Result<Option<u32>> {
+        /// So often it fails one after the other before that is an error.
+        const MOST: u32 = 10;
+        match self.come_to(pids) {
+            Ok(()) => Ok(Some(0)),
+            Err(_) if self.has_ended() => Ok(None),
+            Err(error) if failed >= MOST => Err(error),
+            Err(_) => Ok(Some(failed + 1)),
+        }
+    }
+
+    /// Whether the program has ended, also if that was not reported yet.
+    fn has_ended(&self) -> bool {
+        self.program.exit.is_some() || has_ended(self.program.first)
+    }
+
+    /// The program that was started, and its children if they are observed.
+    fn pids(&self) -> Vec<i32> {
+        let mut all = match self.follows {
+            true => descendants(self.program.first),
+            false => Vec::new(),
+        };
+        all.insert(0, self.program.first);
+        all
+    }
+
+    /// The time that a part takes, or when as many more instructions are executed.
+    fn split(&self, length: Option<Amount>) -> (Option<Duration>, Option<Limit>) {
+        match length {
+            Some(Amount::Time(time)) => (Some(time), None),
+            Some(Amount::Instructions(instructions)) => {
+                let all = self.executed_instructions().saturating_add(instructions);
+                (None, Some(Limit::new(all)))
+            }
+            None => (None, None),
+        }
     }
 
     /// Waits for the end of a program that is not traced, or until time is up. Returns whether it has ended.
@@ -315,14 +422,5 @@ impl Engine {
             }
         }
         Ok(())
-    }
-}
-
-/// The time or the number of instructions that it is.
-fn split(length: Option<Amount>) -> (Option<Duration>, Option<Limit>) {
-    match length {
-        Some(Amount::Time(time)) => (Some(time), None),
-        Some(Amount::Instructions(instructions)) => (None, Some(Limit::new(instructions))),
-        None => (None, None),
     }
 }

@@ -232,6 +232,86 @@ fn parts_of_a_run() {
     }
 }
 
+/// Parts that come again and again. Each has a thread.
+#[test]
+fn parts_that_are_repeated() {
+    let threads = |result: &[u8]| {
+        let value: serde_json::Value = serde_json::from_slice(result).expect("JSON");
+        let number = |key: &str| value[key].as_u64().expect("a number");
+        assert!(number("instructions") > 0);
+        number("threads")
+    };
+    let script =
+        "end=$((SECONDS + 3)); while ((SECONDS < end)); do i=$((i + 1)); done; echo ended; exit 3";
+    for parts in [
+        &["--for", "0.05"][..],
+        &["--from", "0.2", "--for", "100k-insns"],
+        &["--from", "100k-insns", "--for", "0.05"],
+    ] {
+        let output = Command::new("timeout")
+            .args(["-s", "KILL", "300"])
+            .arg(hodo())
+            .args(["mem", "stat", "--format", "json", "--every", "0.3"])
+            .args(parts)
+            .args(["--", "bash", "-c", script])
+            .output();
+        let output = output.expect("hodo can be run");
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        assert_eq!(text(&output.stdout), "ended\n", "{output:?}");
+        assert!(threads(&output.stderr) > 1, "{parts:?}: {output:?}");
+    }
+    // Processes are about to execute a program, or to end, when hodo comes to them.
+    let script = "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.01; (exec sleep 0.01); done; exit 3";
+    for _ in 0..10 {
+        let output = Command::new("timeout")
+            .args(["-s", "KILL", "300"])
+            .arg(hodo())
+            .args(["mem", "stat", "--every", "5ms", "--for", "2ms"])
+            .args(["--", "bash", "-c", script])
+            .output();
+        let output = output.expect("hodo can be run");
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+    }
+    let target = Target::start(&build("attached.c", Kind::Pie, &[]));
+    let (maps, all) = (target.maps(), target.threads());
+    let hodo = command(
+        &target,
+        &[
+            "mem", "stat", "--format", "json", "--for", "0.05", "--every", "0.1",
+        ],
+    )
+    .stdout(Stdio::piped())
+    .spawn()
+    .expect("hodo can be run");
+    std::thread::sleep(Duration::from_secs(2));
+    let pid = hodo.id().cast_signed();
+    // SAFETY: the process is a child of this one, which has not been waited for.
+    unsafe { libc::kill(pid, libc::SIGINT) };
+    let output = hodo.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{output:?}");
+    assert!(threads(&output.stdout) > all as u64, "{output:?}");
+    target.is_untouched(&maps, all);
+    target.ends("wrong: 0\n");
+}
+
+/// A part needs a length, and a recording has only one.
+#[test]
+fn repeated_parts_that_cannot_be() {
+    for arguments in [
+        &["--every", "1", "--", "true"][..],
+        &["--every", "1", "--for", "1", "-d", "none"],
+        &["--every", "100M-insns", "--for", "1", "--", "true"],
+    ] {
+        let output = Command::new(hodo())
+            .args(["mem", "stat"])
+            .args(arguments)
+            .output()
+            .expect("hodo can be run");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(text(&output.stderr).contains("--every"), "{output:?}");
+    }
+}
+
 /// hodo finds no room for itself in the process, which runs on.
 #[test]
 fn a_process_without_room() {

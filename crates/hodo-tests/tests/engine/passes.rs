@@ -270,6 +270,7 @@ fn from_the_middle_on() {
             period: Some(hodo_dbi::Period {
                 from: Some(hodo_dbi::Amount::Instructions(from)),
                 length: None,
+                every: None,
             }),
             follows: true,
         };
@@ -297,6 +298,7 @@ fn a_process_that_runs() {
         let process = hodo_dbi::Target::Process {
             pid: target.pid(),
             length: Some(hodo_dbi::Amount::Time(Duration::from_millis(30 * seed))),
+            every: None,
             follows: true,
         };
         let (_, sums) = scramble::scramble(&process, seed).expect("it can be observed");
@@ -336,6 +338,7 @@ fn come_and_go(pause: u64, observe: impl Fn(&hodo_dbi::Target<'_>, u64) -> bool)
         let process = hodo_dbi::Target::Process {
             pid,
             length: Some(hodo_dbi::Amount::Time(Duration::from_millis(pause * times))),
+            every: None,
             follows: true,
         };
         if observe(&process, times) {

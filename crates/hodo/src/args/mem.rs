@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Args, Subcommand, ValueEnum, ValueHint};
 use hodo_dbi::Amount;
@@ -70,6 +71,12 @@ pub struct Part {
     /// Observe for this long, or for about this number of instructions: then the program runs on as alone
     #[arg(long = "for", value_name = "TIME|INSNS", value_parser = amount)]
     pub length: Option<Amount>,
+    /// Observe again and again: this long after a part has begun, the next one begins (as 1s, 500ms)
+    ///
+    /// Between the parts, the program runs as alone. Its threads get new numbers in each. When a part takes longer than
+    /// that, the next one begins at once.
+    #[arg(long, value_name = "TIME", value_parser = super::span, requires = "length")]
+    pub every: Option<Duration>,
     /// Do not observe child processes: they run as alone
     #[arg(long)]
     pub no_follow: bool,
@@ -184,7 +191,7 @@ pub struct FunctionArgs {
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// Read this recording instead of running a program
-    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "pid", "no_follow", "lossy", "expand", "allocators"], required_unless_present_any = ["command", "pid"], value_hint = ValueHint::DirPath)]
+    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "pid", "every", "no_follow", "lossy", "expand", "allocators"], required_unless_present_any = ["command", "pid"], value_hint = ValueHint::DirPath)]
     pub directory: Option<PathBuf>,
     /// Only what this thread does; threads are numbered from 0 in the order in which hodo sees them, as view shows them
     #[arg(long, value_name = "NUMBER")]
