@@ -22,9 +22,9 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What is known of it, as text.
+    /// What is known of it after this many seconds, as text.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub fn text(&self, seconds: u64) -> String {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (instructions, accesses, bytes) =
             (of(&self.instructions), of(&self.accesses), of(&self.bytes));
@@ -33,7 +33,11 @@ impl Counts {
             text += &format!("{} instructions, ", short(instructions));
         }
         if accesses > 0 {
-            text += &format!("{} accesses, ", short(accesses));
+            text += &format!("{} accesses", short(accesses));
+            if let Some(rate) = accesses.checked_div(seconds) {
+                text += &format!(" ({} a second)", short(rate));
+            }
+            text += ", ";
         }
         if bytes > 0 {
             text += &format!("{} MiB recorded, ", bytes >> 20);
@@ -310,13 +314,17 @@ mod tests {
     #[test]
     fn only_what_is_known_is_shown() {
         let counts = Counts::default();
-        assert_eq!(counts.text(), "");
+        assert_eq!(counts.text(0), "");
         counts.instructions.store(12_345_678, Ordering::Relaxed);
         counts.accesses.store(9_999, Ordering::Relaxed);
         counts.bytes.store(5 << 20, Ordering::Relaxed);
         assert_eq!(
-            counts.text(),
+            counts.text(0),
             "12 M instructions, 9999 accesses, 5 MiB recorded, "
+        );
+        assert_eq!(
+            counts.text(4),
+            "12 M instructions, 9999 accesses (2499 a second), 5 MiB recorded, "
         );
     }
 
@@ -337,9 +345,9 @@ mod tests {
         client.progress(1, 500, 7);
         client.progress(2, 300, 2);
         client.progress(1, 600, 8);
-        assert_eq!(counts.text(), "900 instructions, 10 accesses, ");
+        assert_eq!(counts.text(0), "900 instructions, 10 accesses, ");
         client.counted(1, &block, 1, 650);
         client.progress(2, 400, 3);
-        assert_eq!(counts.text(), "1050 instructions, 3 accesses, ");
+        assert_eq!(counts.text(0), "1050 instructions, 3 accesses, ");
     }
 }

@@ -225,7 +225,7 @@ fn observed_of<C: Client + 'static>(
         report(selected.into_client(), missing)
     };
     let runs = source.directory.is_none() && source.part.pid.is_none();
-    let start = move || Progress::observing(runs, move || counts.text());
+    let start = move || Progress::observing(runs, move |seconds| counts.text(seconds));
     if let Some(directory) = &source.directory
         && drmemtrace::is_trace(directory)
     {
@@ -279,7 +279,7 @@ fn record(args: &RecordMemArgs) -> Result<ExitCode> {
             let counts = Arc::default();
             let writer = Selected::new(writer, selection);
             let writer = Counted::new(writer, Observe::Accesses, watched(&args.watch), &counts);
-            let _progress = Progress::observing(runs, move || counts.text());
+            let _progress = Progress::observing(runs, move |seconds| counts.text(seconds));
             let (ran, writer) = hodo_dbi::observe(target, Observe::Accesses, writer)?;
             let (writer, missing) = writer.into_client();
             warn_of_loss(missing);
@@ -292,7 +292,7 @@ fn record(args: &RecordMemArgs) -> Result<ExitCode> {
         let counts = Arc::default();
         let writer = Selected::new(writer, selection);
         let writer = Weighed::new(writer, watched(&args.watch), &counts);
-        let _progress = Progress::observing(runs, move || counts.text());
+        let _progress = Progress::observing(runs, move |seconds| counts.text(seconds));
         let (ran, writer) = hodo_dbi::listen(target, Observe::Accesses, writer)?;
         let (writer, missing) = writer.into_listener();
         warn_of_loss(missing);

@@ -113,11 +113,11 @@ impl Progress {
         has_terminal().then(|| Self::start(Place::Line, now))
     }
 
-    /// Starts to show how far the observation of memory has come. `runs`: a program runs meanwhile, and uses the
-    /// screen.
-    pub fn observing(runs: bool, done: impl Fn() -> String + Send + 'static) -> Option<Self> {
+    /// Starts to show how far the observation of memory has come, which `done` says after a number of seconds. `runs`:
+    /// a program runs meanwhile, and uses the screen.
+    pub fn observing(runs: bool, done: impl Fn(u64) -> String + Send + 'static) -> Option<Self> {
         let place = if runs { Place::Title } else { Place::Line };
-        let now = move |seconds| format!("hodo: {}{seconds} s", done());
+        let now = move |seconds| format!("hodo: {}{seconds} s", done(seconds));
         has_terminal().then(|| Self::start(place, now))
     }
 
