@@ -33,7 +33,7 @@ pub struct Part {
 pub struct WorkingSet {
     shift: u32,
     /// Instructions of a part.
-    every: u64,
+    window: u64,
     instructions: u64,
     start: u64,
     now: HashSet<u64>,
@@ -42,12 +42,12 @@ pub struct WorkingSet {
 }
 
 impl WorkingSet {
-    /// `line`: bytes, a power of two up to 4096. `every`: instructions of a part.
+    /// `line`: bytes, a power of two up to 4096. `window`: instructions of a part.
     #[must_use]
-    pub fn new(line: u32, every: u64) -> Self {
+    pub fn new(line: u32, window: u64) -> Self {
         Self {
             shift: line.trailing_zeros(),
-            every: every.max(1),
+            window: window.max(1),
             instructions: 0,
             start: 0,
             now: HashSet::new(),
@@ -84,7 +84,7 @@ impl Client for WorkingSet {
             self.now.extend(lines(access, self.shift));
         }
         self.instructions += upto as u64;
-        if self.instructions - self.start >= self.every {
+        if self.instructions - self.start >= self.window {
             self.end_part();
         }
     }

@@ -494,7 +494,7 @@ fn tools_that_count() {
     );
     assert!(number(&reuse["lines"]) > 16384);
 
-    let set = run("working-set", &["--every", "100000"]);
+    let set = run("working-set", &["--window", "100000"]);
     assert!(number(&set["total"]["bytes"]) > 1 << 20);
     assert!(set["parts"].as_array().expect("a list").len() > 5);
 

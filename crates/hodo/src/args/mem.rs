@@ -608,9 +608,9 @@ pub struct WorkingSetArgs {
     /// Bytes of a line
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = line)]
     pub line: u32,
-    /// Instructions of a part
+    /// Instructions of a part: the window of the working set
     #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000)]
-    pub every: u64,
+    pub window: u64,
     /// What to read, and how to write.
     #[command(flatten)]
     pub common: CommonArgs,

@@ -82,7 +82,7 @@ pub fn working_set(args: &WorkingSetArgs) -> Result<ExitCode> {
     let line = u64::from(args.line);
     tool(
         &args.common,
-        (Observe::Accesses, WorkingSet::new(args.line, args.every)),
+        (Observe::Accesses, WorkingSet::new(args.line, args.window)),
         move |set| tables::working_sets_as_json(set, line),
         move |set| tables::working_sets_as_text(set, line),
     )
