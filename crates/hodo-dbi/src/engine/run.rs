@@ -20,6 +20,9 @@ use crate::ran::Ran;
 use crate::recorder::Recorder;
 use crate::target::{Amount, Target};
 
+/// How long a part of a run is, and after what time the next one begins, if there are others.
+type Part = (Option<Amount>, Option<Duration>);
+
 /// What to say of a program that ends before the part of its run that is wanted.
 const NOTHING: &str = "nothing was observed (--from says when to begin)";
 
@@ -211,7 +214,7 @@ impl Engine {
         &mut self,
         child: launch::Waiting,
         from: Option<u64>,
-        (length, every): (Option<Amount>, Option<Duration>),
+        (length, every): Part,
     ) -> Result<launch::Failure> {
         let recorder = self.recorder.clone();
         if from.is_some() {
@@ -262,7 +265,7 @@ impl Engine {
     }
 
     /// Waits for the end of a program that was started, and follows it meanwhile for some time.
-    fn part(&mut self, from: Duration, part: (Option<Amount>, Option<Duration>)) -> Result<()> {
+    fn part(&mut self, from: Duration, part: Part) -> Result<()> {
         let forward = Forward::start(Some(self.program.first));
         self.program.tell_signals(forward.seen());
         let followed = self
@@ -284,11 +287,7 @@ impl Engine {
     }
 
     /// Follows a program that was started for a part of its run, and for others if there are some.
-    fn follow_part(
-        &mut self,
-        forward: &Forward,
-        (length, every): (Option<Amount>, Option<Duration>),
-    ) -> Result<()> {
+    fn follow_part(&mut self, forward: &Forward, (length, every): Part) -> Result<()> {
         let mut failed = 0;
         loop {
             let began = Instant::now();
@@ -312,11 +311,7 @@ impl Engine {
     }
 
     /// The same with a process that ran before. A signal means the end.
-    fn follow_process(
-        &mut self,
-        mut interrupts: Interrupts,
-        (length, every): (Option<Amount>, Option<Duration>),
-    ) -> Result<()> {
+    fn follow_process(&mut self, mut interrupts: Interrupts, (length, every): Part) -> Result<()> {
         let pid = self.program.first;
         let mut failed = 0;
         loop {
@@ -354,7 +349,7 @@ impl Engine {
     /// `None`: the first of them has ended. A process cannot be stopped while it executes a program, for example: then
     /// it is not observed in this part.
     fn come_again(&mut self, pids: &[i32], failed: u32) -> Result<Option<u32>> {
-        /// So often it fails one after the other before that is an error.
+        /// How often it may fail in a row.
         const MOST: u32 = 10;
         match self.come_to(pids) {
             Ok(()) => Ok(Some(0)),

@@ -62,7 +62,7 @@ const NOTHING: Known = Known {
     place: Place::NOWHERE,
 };
 
-/// So many fetches are known, each in a place by its block and instruction.
+/// How many fetches are known, each in a place by its block and instruction.
 const MOST: usize = 8192;
 
 impl Default for Fetched {

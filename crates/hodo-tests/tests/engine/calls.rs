@@ -6,24 +6,14 @@ use std::process::{Command, Output};
 use hodo_tests::{Kind, build, has_tool, hodo};
 use serde_json::Value;
 
+use crate::shown::{place, shown};
+
 fn program() -> PathBuf {
     build("calling.c", Kind::Pie, &["-g", "-O2"])
 }
 
 fn calls(arguments: &[&str], program: Option<&Path>) -> Output {
-    let mut command = Command::new(hodo());
-    command.args(["mem", "calls"]).args(arguments);
-    if let Some(program) = program {
-        command.arg("--").arg(program);
-    }
-    let output = command.output().expect("hodo can be run");
-    assert!(output.status.success(), "{output:?}");
-    output
-}
-
-fn place(name: &str) -> String {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    place.to_str().expect("text").to_owned()
+    shown("calls", arguments, program)
 }
 
 /// What a function or a call has, by its name or names.

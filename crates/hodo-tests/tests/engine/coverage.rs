@@ -1,10 +1,12 @@
 //! `hodo mem coverage` on a program whose lines are known.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use hodo_tests::{Kind, build, hodo};
 use serde_json::Value;
+
+use crate::shown::place;
 
 fn program() -> PathBuf {
     build("covered.c", Kind::Pie, &["-g", "-O0"])
@@ -26,11 +28,6 @@ fn of_program(arguments: &[&str]) -> Output {
     assert!(output.status.success(), "{output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "child\n3117\n");
     output
-}
-
-fn place(name: &str) -> String {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    place.to_str().expect("text").to_owned()
 }
 
 /// The first line of the program that has some text in it.

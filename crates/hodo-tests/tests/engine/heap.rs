@@ -6,24 +6,14 @@ use std::process::{Command, Output};
 use hodo_tests::{Kind, build, hodo};
 use serde_json::{Value, json};
 
+use crate::shown::{place, shown};
+
 fn program() -> PathBuf {
     build("allocating.c", Kind::Pie, &["-g", "-O1"])
 }
 
 fn heap(arguments: &[&str], program: Option<&Path>) -> Output {
-    let mut command = Command::new(hodo());
-    command.args(["mem", "heap"]).args(arguments);
-    if let Some(program) = program {
-        command.arg("--").arg(program);
-    }
-    let output = command.output().expect("hodo can be run");
-    assert!(output.status.success(), "{output:?}");
-    output
-}
-
-fn place(name: &str) -> String {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    place.to_str().expect("text").to_owned()
+    shown("heap", arguments, program)
 }
 
 /// What calls have allocated, by the innermost functions.

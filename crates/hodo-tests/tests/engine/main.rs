@@ -17,4 +17,5 @@ mod many_gathers;
 mod opcodes;
 mod passes;
 mod programs;
+mod shown;
 mod tools;

@@ -431,12 +431,15 @@ pub struct TlbArgs {
     pub common: CommonArgs,
 }
 
-/// What the tools have in common.
+/// What the tools have in common. `F`: how results can be written.
 #[derive(Debug, Args)]
-pub struct CommonArgs {
+pub struct CommonArgs<F = MemFormat>
+where
+    F: ValueEnum + Default + Send + Sync + 'static,
+{
     /// How to write the result
     #[arg(long, value_enum, default_value_t)]
-    pub format: MemFormat,
+    pub format: F,
     /// Write to this file: without it, to the standard output, or to the standard error output if a program is run
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
@@ -473,9 +476,6 @@ pub enum CoverageFormat {
 /// What `hodo mem coverage` is given.
 #[derive(Debug, Args)]
 pub struct CoverageArgs {
-    /// How to write the result
-    #[arg(long, value_enum, default_value_t)]
-    pub format: CoverageFormat,
     /// Add this earlier result to the new one: a file of lcov with --format lcov, or one of drcov with --format drcov
     ///
     /// Can be repeated.
@@ -484,12 +484,9 @@ pub struct CoverageArgs {
     /// How many rows of each table to show in text
     #[arg(long, value_name = "NUMBER", default_value_t = 40)]
     pub top: usize,
-    /// Write to this file: without it, to the standard output, or to the standard error output if a program is run
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub output: Option<PathBuf>,
-    /// What to observe.
+    /// What to read, and how to write.
     #[command(flatten)]
-    pub source: SourceArgs,
+    pub common: CommonArgs<CoverageFormat>,
 }
 
 /// How calls are written.
@@ -507,18 +504,12 @@ pub enum CallsFormat {
 /// What `hodo mem calls` is given.
 #[derive(Debug, Args)]
 pub struct CallsArgs {
-    /// How to write the result
-    #[arg(long, value_enum, default_value_t)]
-    pub format: CallsFormat,
     /// How many functions and calls to show in text
     #[arg(long, value_name = "NUMBER", default_value_t = 40)]
     pub top: usize,
-    /// Write to this file: without it, to the standard output, or to the standard error output if a program is run
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub output: Option<PathBuf>,
-    /// What to observe.
+    /// What to read, and how to write.
     #[command(flatten)]
-    pub source: SourceArgs,
+    pub common: CommonArgs<CallsFormat>,
 }
 
 /// What allocations are sorted by.

@@ -14,13 +14,14 @@ use crate::args::{CallsArgs, CallsFormat};
 
 /// Shows calls.
 pub fn calls(args: &CallsArgs) -> Result<ExitCode> {
-    let &CallsArgs { format, top, .. } = args;
-    let wanted = Selection::new(&args.source.functions)?;
-    let command = args.source.command.clone();
-    let mut out = output(args.output.as_ref(), &args.source)?;
+    let (common, top) = (&args.common, args.top);
+    let format = common.format;
+    let wanted = Selection::new(&common.source.functions)?;
+    let command = common.source.command.clone();
+    let mut out = output(common.output.as_ref(), &common.source)?;
     // Calls can only be followed if all functions are observed.
     observed_of(
-        &args.source,
+        &common.source,
         Selection::all(),
         (Observe::Accesses, Calls::default()),
         move |mut calls, missing| {

@@ -16,14 +16,15 @@ use crate::args::{CoverageArgs, CoverageFormat};
 
 /// Shows what was executed.
 pub fn coverage(args: &CoverageArgs) -> Result<ExitCode> {
-    let &CoverageArgs { format, top, .. } = args;
+    let (common, top) = (&args.common, args.top);
+    let format = common.format;
     // If one is damaged, the program need not run for that.
     let before = merged(format, &args.merge)?;
-    let selection = Selection::new(&args.source.functions)?;
-    let mut out = output(args.output.as_ref(), &args.source)?;
-    let observe = counts(&args.source);
+    let selection = Selection::new(&common.source.functions)?;
+    let mut out = output(common.output.as_ref(), &common.source)?;
+    let observe = counts(&common.source);
     observed(
-        &args.source,
+        &common.source,
         observe,
         Executions::new(observe),
         move |executions, missing| {
