@@ -212,6 +212,8 @@ pub struct Interrupts {
     deadline: Option<Instant>,
     /// Signals are handed on to a program ([`Forward`]): only time ends the recording.
     forwarded: bool,
+    /// Whether a signal has meant the end. It is reported once, and is gone from the process then.
+    asked: Arc<AtomicBool>,
 }
 
 /// The signals that mean the end of a recording.
@@ -368,6 +370,7 @@ impl Interrupts {
         Self {
             deadline: time.and_then(|time| Instant::now().checked_add(time)),
             forwarded: false,
+            asked: Arc::default(),
         }
     }
 
@@ -376,6 +379,7 @@ impl Interrupts {
         Self {
             deadline: time.and_then(|time| Instant::now().checked_add(time)),
             forwarded: true,
+            asked: Arc::default(),
         }
     }
 
@@ -394,6 +398,7 @@ impl Interrupts {
         Self {
             deadline: None,
             forwarded: false,
+            asked: Arc::default(),
         }
     }
 
@@ -413,6 +418,12 @@ impl Interrupts {
     /// The time begins now.
     pub fn begin(&mut self, time: Option<Duration>) {
         self.deadline = time.and_then(|time| Instant::now().checked_add(time));
+    }
+
+    /// Whether a signal has meant the end of what these, or copies of them, end: not only time.
+    #[must_use]
+    pub fn asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
     }
 
     /// Waits until a thread may have stopped. Returns whether the recording is to end.
@@ -453,7 +464,10 @@ impl Interrupts {
         // All others are nothing to a recorder.
         let is_time = || self.deadline.is_some_and(|at| at <= Instant::now());
         let is_end = ENDING.contains(&signal) && !self.forwarded;
-        is_end || SPENT.contains(&signal) || is_time()
+        if is_end || SPENT.contains(&signal) {
+            self.asked.store(true, Ordering::Release);
+        }
+        self.asked() || is_time()
     }
 }
 

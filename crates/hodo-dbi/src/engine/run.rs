@@ -293,13 +293,18 @@ impl Engine {
             let began = Instant::now();
             if failed == 0 {
                 let (time, limit) = self.split(length);
-                self.follow_until(Interrupts::beside(forward, time), limit)?;
+                let interrupts = Interrupts::beside(forward, time);
+                self.follow_until(interrupts.clone(), limit)?;
+                if interrupts.asked() {
+                    return Ok(());
+                }
             }
             let Some(every) = every.filter(|_| self.program.exit.is_none()) else {
                 return Ok(());
             };
             let rest = every.saturating_sub(began.elapsed());
-            if self.wait_for_end(&Interrupts::beside(forward, Some(rest)))? {
+            let interrupts = Interrupts::beside(forward, Some(rest));
+            if self.wait_for_end(&interrupts)? || interrupts.asked() {
                 return Ok(());
             }
             let pids = self.pids();
@@ -325,7 +330,8 @@ impl Engine {
                     Some(time) => began.elapsed() >= time,
                     None => self.reached,
                 };
-                if !is_over {
+                // Leaving takes time, too: a signal may have come before that.
+                if interrupts.asked() || !is_over {
                     return Ok(());
                 }
             }

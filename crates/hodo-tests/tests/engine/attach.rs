@@ -294,6 +294,28 @@ fn parts_that_are_repeated() {
     target.ends("wrong: 0\n");
 }
 
+/// Whenever a signal comes, it is the end: also just before a part is over.
+#[test]
+fn parts_are_interrupted() {
+    let target = Target::start(&build("attached.c", Kind::Pie, &[]));
+    let (maps, all) = (target.maps(), target.threads());
+    for round in 0..20 {
+        let arguments = ["mem", "stat", "--for", "0.02", "--every", "0.021"];
+        let hodo = command(&target, &arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("hodo can be run");
+        std::thread::sleep(Duration::from_millis(400 + round * 7));
+        let pid = hodo.id().cast_signed();
+        // SAFETY: the process is a child of this one, which has not been waited for.
+        unsafe { libc::kill(pid, libc::SIGINT) };
+        let output = hodo.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "round {round}: {output:?}");
+        target.is_untouched(&maps, all);
+    }
+    target.ends("wrong: 0\n");
+}
+
 /// A part needs a length, and a recording has only one.
 #[test]
 fn repeated_parts_that_cannot_be() {

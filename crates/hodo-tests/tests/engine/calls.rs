@@ -88,7 +88,8 @@ fn calls_are_followed_in_runs_and_recordings() {
     let output = calls(&["--only", "even", "--only", "odd"], Some(&program));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text.contains("even > odd, "), "{text}");
-    assert!(!text.contains("main"), "{text}");
+    assert!(!text.contains("main ("), "{text}");
+    assert!(!text.contains("main > "), "{text}");
 }
 
 #[test]
