@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
-use hodo_isa::code::Relocation;
-use hodo_symbols::Symbols;
-use object::{Object, ObjectSection, RelocationFlags, RelocationTarget};
+use hodo_isa::code::{Reference, Relocation};
+use hodo_symbols::{Function, Symbols};
+use object::{Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget};
 
 use crate::image::Image;
 use crate::libcalls;
@@ -21,6 +21,11 @@ const NAMES: [&str; 6] = [
     "__cyg_profile_func_enter",
     "__cyg_profile_func_exit",
 ];
+
+/// Signs of the C library's own profiling functions in a static program: the function that does the work of those that
+/// save all registers (x86-64), and the variable with which the others work.
+const HELPER: &str = "__mcount_internal";
+const COUNTS: &str = "_gmonparam";
 
 /// The tables of calls of these functions, of nops at entries, and of sleds.
 const MCOUNTS: &str = "__mcount_loc";
@@ -61,25 +66,44 @@ pub(crate) fn profilers(
             }
         }
     }
-    // In a static program they are libc's if libc's own helper is also there.
-    let names = |f: &hodo_symbols::Function| {
-        std::iter::once(f.name.clone())
-            .chain(f.aliases.iter().cloned())
-            .collect::<Vec<_>>()
-    };
-    let internal = symbols
-        .functions
-        .iter()
-        .any(|f| f.name == "__mcount_internal");
-    if internal {
-        for function in &symbols.functions {
-            let of_libc = |name: &String| is(name) && !name.starts_with("__cyg");
-            if names(function).iter().any(of_libc) {
-                found.addresses.insert(function.addr);
-            }
-        }
+    let of_libc = |name: &String| is(name) && !name.starts_with("__cyg");
+    let mut own = (symbols.functions.iter())
+        .filter(|f| of_libc(&f.name) || f.aliases.iter().any(of_libc))
+        .peekable();
+    if own.peek().is_some() {
+        let counts = counts(image);
+        let helped = symbols.functions.iter().any(|f| f.name == HELPER);
+        let is_libcs = |f: &&Function| helped || refers_to(image, f, &counts);
+        found
+            .addresses
+            .extend(own.filter(is_libcs).map(|function| function.addr));
     }
     found
+}
+
+/// Where libc keeps what its profiling functions count; empty if it is not in the program.
+fn counts(image: &Image<'_>) -> Range<u64> {
+    let symbol = (image.file.symbols()).find(|symbol| symbol.name() == Ok(COUNTS));
+    symbol.map_or(0..0, |symbol| {
+        symbol.address()..symbol.address().saturating_add(symbol.size())
+    })
+}
+
+/// Whether an instruction of a function has an address in this range.
+fn refers_to(image: &Image<'_>, function: &Function, data: &Range<u64>) -> bool {
+    let Some(text) = image.text_at(function.addr) else {
+        return false;
+    };
+    let code = text.slice(
+        function.addr,
+        function.addr.saturating_add(function.size).min(text.end()),
+    );
+    let mut insns = (image.isa).sweep_with(code, function.addr, image.globals);
+    insns.any(|insn| match insn.reference {
+        Reference::Forms(addr) | Reference::Memory(addr) => data.contains(&addr),
+        Reference::Constant(addr) => image.fixed && data.contains(&addr),
+        Reference::Table(_) | Reference::None => false,
+    })
 }
 
 /// By what the compiler has prepared functions: the profiling functions that are called, and the tables of their sites.

@@ -6,7 +6,7 @@ mod cross;
 use hodo_plan::model::{LibcallForm, Mode, Tactic, Wanted};
 use hodo_plan::{PlanOptions, plan, plan_probes};
 
-use cross::{compile_with, symbol};
+use cross::{compile_with, static_programs_of, symbol};
 use hodo_isa::Signing;
 
 /// The library `tables_aarch64.s`; `None` if there is no compiler.
@@ -118,6 +118,11 @@ fn library_calls_are_seen_where_temporary_registers_have_the_address() {
     assert_eq!((call.name.as_str(), call.patch_len), ("strdup", 8));
     assert!((jumps..jumps + 16).contains(&call.patch), "{call:x?}");
     assert_eq!(call.mode, Mode::Call);
+}
+
+#[test]
+fn static_programs_lose_calls_of_the_c_librarys_mcount_only() {
+    static_programs_of("aarch64-linux-gnu-gcc");
 }
 
 /// Calls through registers must find the landing instruction, which may have signed the return address.

@@ -210,6 +210,15 @@ fn a_programs_own_profiler_is_still_called() {
     assert_eq!(site(&plan, "leaf").tactic, Tactic::Jump);
 }
 
+/// Although the C library's start in a static program prepares for its own.
+#[test]
+fn a_static_programs_own_mcount_is_still_called() {
+    let flags = ["-pg", "-static", "-DOWN_MCOUNT=mcount"];
+    let plan = plan_of(&compile("pg-static-own", "gcc", &flags).expect("gcc"));
+    assert!(plan.nops.is_empty(), "{:x?}", plan.nops);
+    assert_ne!(site(&plan, "leaf").tactic, Tactic::Site);
+}
+
 #[test]
 fn xray_sleds_are_sites() {
     let flags = ["-fxray-instrument", "-fxray-instruction-threshold=1"];

@@ -10,7 +10,7 @@ use hodo_plan::model::{
     EntryOnlyReason, Extra, LibcallForm, Mode, Pad, Plan, PlannedFunction, SitePlan, Tactic, Wanted,
 };
 use hodo_plan::{PlanOptions, Survey, plan, plan_probes};
-use riscv::{compile, compile_with, libraries, symbol};
+use riscv::{COMPILER, compile, compile_with, libraries, static_programs_of, symbol};
 
 const T0: u32 = 1 << 5;
 const A0: u32 = 1 << 10;
@@ -279,6 +279,11 @@ fn compilers_leave_room_for_tracers() {
         assert!(plan.libcalls.iter().any(|call| call.name == "puts"));
         assert!(!plan.libcalls.iter().any(|call| call.name == "_mcount"));
     }
+}
+
+#[test]
+fn static_programs_lose_calls_of_the_c_librarys_mcount_only() {
+    static_programs_of(COMPILER);
 }
 
 #[test]

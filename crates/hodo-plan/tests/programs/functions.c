@@ -45,6 +45,10 @@ void __attribute__((no_instrument_function)) __cyg_profile_func_enter(void *f, v
 void __attribute__((no_instrument_function)) __cyg_profile_func_exit(void *f, void *c) { counter -= f != c; }
 #endif
 
+#ifdef OWN_MCOUNT
+void __attribute__((no_instrument_function)) OWN_MCOUNT(void) {}
+#endif
+
 int main(int argc, char **argv) {
     int v[4] = {1, 2, 3, argc};
     char *copy = strdup(argv[0]);

@@ -7,10 +7,12 @@ mod skipped;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use hodo_plan::{PlanOptions, plan};
 use object::{Object, ObjectSymbol};
 use skipped::skip;
 
-const COMPILER: &str = "riscv64-linux-gnu-gcc";
+/// The compiler for RISC-V.
+pub const COMPILER: &str = "riscv64-linux-gnu-gcc";
 
 /// Compiles or assembles a program; `None` if there is no compiler.
 pub fn compile(name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
@@ -52,6 +54,26 @@ pub fn symbol(bytes: &[u8], name: &str) -> u64 {
     let file = object::File::parse(bytes).expect("an ELF file");
     let symbol = file.symbols().find(|symbol| symbol.name() == Ok(name));
     symbol.unwrap_or_else(|| panic!("no {name}")).address()
+}
+
+/// Checks that static programs lose their calls of `_mcount` if it is the C library's, and not if it is their own.
+pub fn static_programs_of(compiler: &str) {
+    let own = ["-pg", "-static", "-DOWN_MCOUNT=_mcount"];
+    for (name, flags, is_libcs) in [("pg", &own[..2], true), ("pg-own", &own, false)] {
+        let name = format!("{compiler}-{name}");
+        let Some(file) = compile_with(compiler, &name, "functions.c", flags) else {
+            return;
+        };
+        let bytes = std::fs::read(&file).expect("a program");
+        let plan = plan(&file, &bytes, &PlanOptions::default()).expect("a plan");
+        for wanted in ["leaf", "branches", "loop", "main"] {
+            let function = plan.functions.iter().find(|f| f.name == wanted);
+            let function = function.unwrap_or_else(|| panic!("no {wanted}"));
+            let inside = function.addr..function.addr + function.size;
+            let nops = plan.nops.iter().filter(|(addr, _)| inside.contains(addr));
+            assert_eq!(nops.count(), usize::from(is_libcs), "{name}: {wanted}");
+        }
+    }
 }
 
 /// Libraries of the cross compiler; none if it is not installed.
