@@ -1,32 +1,69 @@
 //! Programs that an interactive shell runs in a terminal.
 
+use std::fs::File;
 use std::io::{Read, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hodo_tests::{Kind, build, has_tool, hodo, needs, scratch};
+use hodo_tests::{Kind, build, hodo, scratch};
 
 /// A shell in its own terminal.
 struct Terminal {
-    script: Child,
-    keys: ChildStdin,
+    shell: Child,
+    keys: File,
     shown: Arc<Mutex<Vec<u8>>>,
     seen: usize,
 }
 
+/// A new terminal: the side of its keys and screen, and that of programs.
+fn pair() -> (File, File) {
+    let open = |path: &str| {
+        let mut options = File::options();
+        options.read(true).write(true).custom_flags(libc::O_NOCTTY);
+        options.open(path).expect("a terminal")
+    };
+    let keys = open("/dev/ptmx");
+    let mut number: libc::c_uint = 0;
+    // SAFETY: both calls have a descriptor of a new terminal, and the second one a place for its number.
+    let results = unsafe {
+        let unlocked = libc::unlockpt(keys.as_raw_fd());
+        (
+            unlocked,
+            libc::ioctl(keys.as_raw_fd(), libc::TIOCGPTN, &raw mut number),
+        )
+    };
+    assert_eq!(results, (0, 0), "{}", std::io::Error::last_os_error());
+    (keys, open(&format!("/dev/pts/{number}")))
+}
+
 impl Terminal {
     fn new() -> Self {
-        let mut script = Command::new("script")
-            .args(["-qec", "bash --norc --noprofile -i", "/dev/null"])
+        let (keys, programs) = pair();
+        let side = || programs.try_clone().expect("a descriptor");
+        let mut shell = Command::new("bash");
+        shell
+            .args(["--norc", "--noprofile", "-i"])
             .env("TERM", "dumb")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("script can be run");
+            .stdin(side())
+            .stdout(side())
+            .stderr(side());
+        // SAFETY: these calls only change the new process. Its input is the terminal.
+        unsafe {
+            shell.pre_exec(|| match libc::setsid() {
+                -1 => Err(std::io::Error::last_os_error()),
+                _ => match libc::ioctl(0, libc::TIOCSCTTY, 0) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                },
+            });
+        }
+        let shell = shell.spawn().expect("bash can be run");
         let shown = Arc::new(Mutex::new(Vec::new()));
-        let (mut out, all) = (script.stdout.take().expect("piped"), Arc::clone(&shown));
+        let (mut out, all) = (keys.try_clone().expect("a descriptor"), Arc::clone(&shown));
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(count @ 1..) = out.read(&mut buffer) {
@@ -35,9 +72,8 @@ impl Terminal {
                     .extend_from_slice(&buffer[..count]);
             }
         });
-        let keys = script.stdin.take().expect("piped");
         let mut terminal = Self {
-            script,
+            shell,
             keys,
             shown,
             seen: 0,
@@ -78,8 +114,8 @@ impl Drop for Terminal {
     fn drop(&mut self) {
         let _ = self.keys.write_all(b"\x03\nkill -9 %1\nexit\n\nexit\n");
         std::thread::sleep(Duration::from_millis(100));
-        let _ = self.script.kill();
-        let _ = self.script.wait();
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
     }
 }
 
@@ -97,7 +133,6 @@ fn commands(test: &str, options: &[&str]) -> Vec<String> {
 
 #[test]
 fn a_program_that_tidies_up_before_it_stops() {
-    needs!(has_tool("script"), "no script (bsdutils)");
     for command in commands("tidies_up", &["", "--keep-pid", "-l"]) {
         let mut terminal = Terminal::new();
         terminal.press(&format!("{command}\n"));
@@ -119,7 +154,6 @@ fn a_program_that_tidies_up_before_it_stops() {
 
 #[test]
 fn a_program_that_stops_and_continues_in_the_background() {
-    needs!(has_tool("script"), "no script (bsdutils)");
     for command in commands("in_the_background", &["", "--keep-pid"]) {
         let mut terminal = Terminal::new();
         terminal.press(&format!("{command} plain\n"));
@@ -138,7 +172,6 @@ fn a_program_that_stops_and_continues_in_the_background() {
 
 #[test]
 fn a_program_that_does_not_want_to_stop() {
-    needs!(has_tool("script"), "no script (bsdutils)");
     for command in commands("does_not_stop", &["", "--keep-pid"]) {
         let mut terminal = Terminal::new();
         terminal.press(&format!("{command} ignores\n"));
