@@ -94,7 +94,14 @@ static void *waiting(void *unused) {
     struct epoll_event event = {.events = EPOLLIN};
     int fd = epoll_create1(0);
     epoll_ctl(fd, EPOLL_CTL_ADD, wakeup, &event);
-    expect("epoll_wait for ever", epoll_wait(fd, &event, 1, -1), 1);
+    long got;
+    int error;
+    // Even if it is interrupted, which is reported, the thread stays.
+    do {
+        got = epoll_wait(fd, &event, 1, -1);
+        error = errno;
+        expect("epoll_wait for ever", got, 1);
+    } while (got == -1 && error == EINTR);
     return NULL;
 }
 
