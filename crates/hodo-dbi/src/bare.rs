@@ -57,7 +57,7 @@ pub(crate) fn translate_bare<S: Set>(piece: &Piece<'_>) -> Bare {
         passes: None,
         file: &|_| None,
         watch: None,
-        numbers: &mut || (0, 0),
+        numbers: &mut |_| (0, 0),
         line_number: &mut |_| 0,
     });
     let exits = translation.exits.iter();

@@ -431,6 +431,20 @@ impl Address {
 }
 
 impl Block {
+    /// Whether clients receive the same of both.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let parts = |block: &Self| (block.id, block.observed);
+        parts(self) == parts(other)
+            && self.code == other.code
+            && self.insns == other.insns
+            && self.file == other.file
+            && self.operands == other.operands
+            && self.special == other.special
+            && self.values == other.values
+            && self.leaving == other.leaving
+            && self.notes == other.notes
+    }
+
     /// Bytes of a record.
     pub(crate) fn record_size(&self) -> usize {
         let values = self.values.iter();

@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Result, anyhow, bail};
 use hodo_ptrace::threads::without_signals;
+use rustc_hash::FxHashSet;
 
 use crate::access::Access;
 pub(crate) use crate::block::RECORDED;
@@ -432,7 +433,7 @@ pub struct Decode<C> {
     /// Blocks since blocks were last forgotten.
     new: usize,
     /// Blocks that the engine did not have any more then. What it has told of them has been received by the next time.
-    gone: Vec<u32>,
+    gone: FxHashSet<u32>,
 }
 
 /// What is known of a thread.
@@ -570,7 +571,7 @@ impl<C: Client> Decode<C> {
             counting: None,
             forgets: false,
             new: 0,
-            gone: Vec::new(),
+            gone: FxHashSet::default(),
         }
     }
 
@@ -610,6 +611,14 @@ impl<C: Client> Decode<C> {
         }
         if self.blocks.len() <= number {
             self.blocks.resize(number + 1, None);
+        }
+        // In another part of a run, the engine has it again.
+        self.gone.remove(&block.id);
+        if let Some((known, _)) = &mut self.blocks[number]
+            && known.is_same(block)
+        {
+            *known = Arc::clone(block);
+            return Ok(());
         }
         self.client.block(block);
         if let Some(counting) = &mut self.counting {

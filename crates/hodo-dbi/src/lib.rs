@@ -54,6 +54,7 @@ mod known;
 mod making;
 mod marks;
 mod numbered;
+mod numbers;
 mod passes;
 mod placed;
 mod places;

@@ -34,6 +34,7 @@ use crate::kept::Kept;
 use crate::known::Known;
 use crate::marks::Marks;
 use crate::native::{Native, block};
+use crate::numbers::Identify;
 use crate::passes::InSlots;
 use crate::places::{self, AWAY, REGION};
 use crate::profile::Profile;
@@ -539,8 +540,8 @@ impl Process {
         let insertion = recorder.map(|recorder| recorder.borrow().insertion());
         let passes = recorder.and_then(|recorder| recorder.borrow().passes());
         let watch = recorder.map(|recorder| recorder.borrow().watch());
-        let mut numbers = || {
-            let id = recorder.map_or(0, |recorder| recorder.borrow_mut().number());
+        let mut numbers = |identity: Identify<'_>| {
+            let id = recorder.map_or(0, |recorder| recorder.borrow_mut().number(identity));
             let mut counters = self.counters.borrow_mut();
             counters.push(id);
             (id, counters.len() as u32 - 1)

@@ -4,6 +4,7 @@
 //! accessed. A thread that fills the buffer faults there; hodo empties it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use rustc_hash::FxHashMap;
 
+use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::{Memory, TargetAddr};
 
 use crate::block::{Block, Lanes};
@@ -19,8 +21,10 @@ use crate::client::{
 };
 use crate::events::{Events, Watch};
 use crate::expanding::Expanding;
+use crate::image::{Image, Section};
 use crate::native::block;
 use crate::numbered::Numbered;
+use crate::numbers::{Identify, Identity, Numbers};
 use crate::passes::{Passes, Words};
 use crate::profile::Profile;
 use crate::recent::{MOST_ENTRIES, Recent};
@@ -122,7 +126,8 @@ pub(crate) struct Recorder {
     sink: Sink,
     observe: Observe,
     watch: Rc<Watch>,
-    blocks: u32,
+    /// Those of blocks.
+    numbers: Numbers,
     /// The first instruction of each block by number, and bytes of a record.
     records: Vec<(u64, usize)>,
     /// The instructions of each block, and its accesses, if executions are counted.
@@ -138,7 +143,8 @@ pub(crate) struct Recorder {
     /// Those of records are counted, too.
     measures: bool,
     /// Blocks of images, which the client receives when they have been executed, by the numbers of the first ones.
-    images: Vec<(u32, Weak<Numbered>)>,
+    /// Several processes may have the same blocks.
+    images: BTreeMap<u32, Vec<Weak<Numbered>>>,
 }
 
 impl Recorder {
@@ -152,13 +158,13 @@ impl Recorder {
             expands: passes.is_some(),
             passes: passes.map(|passes| Rc::new(RefCell::new(passes))),
             watch: Rc::new(Watch::new(events)),
-            blocks: 0,
+            numbers: Numbers::default(),
             records: Vec::new(),
             sizes: Vec::new(),
             threads: 0,
             lines: FxHashMap::default(),
             executed: Cell::new(0),
-            images: Vec::new(),
+            images: BTreeMap::new(),
         }
     }
 
@@ -170,6 +176,11 @@ impl Recorder {
     /// Has it know how many instructions are executed.
     pub(crate) fn measure(&mut self) {
         self.measures = true;
+    }
+
+    /// The program will be observed in parts. Clients know the blocks that it executes again.
+    pub(crate) fn keep_numbers(&mut self) {
+        self.numbers.keep();
     }
 
     /// Has passes change the code: nothing else is observed then.
@@ -250,10 +261,34 @@ impl Recorder {
         }
     }
 
-    /// The number for a new block.
-    pub(crate) fn number(&mut self) -> u32 {
-        self.blocks += 1;
-        self.blocks - 1
+    /// The number for a block that is translated.
+    pub(crate) fn number(&mut self, identity: Identify<'_>) -> u32 {
+        // Images may be made of blocks that are only counted, for which the numbers are in order.
+        let is_kept = self.numbers.are_kept() && !self.only_counts();
+        let identity = is_kept.then(identity).flatten();
+        if let Some(known) = identity.and_then(|identity| self.numbers.get(identity)) {
+            return known;
+        }
+        let new = self.numbers.take(1);
+        if let Some(identity) = identity {
+            self.numbers.set(identity, new);
+        }
+        new
+    }
+
+    /// What an image is in a mapping, and the number of its first block if that has one. `None`: no numbers are kept.
+    pub(crate) fn known_image(
+        &self,
+        image: &Image,
+        map: &Mapping,
+    ) -> Option<(Identity, Option<u32>)> {
+        let are_kept = self.numbers.are_kept();
+        are_kept.then(|| {
+            let blocks = image.list::<3>(Section::Blocks);
+            let file = (&map.path, map.offset);
+            let identity = Identity::of_image(image.source(), map.start, file, blocks);
+            (identity, self.numbers.get(identity))
+        })
     }
 
     /// Fails if there is not enough room for this number of new blocks of a process that has these ones.
@@ -261,7 +296,7 @@ impl Recorder {
     /// # Errors
     /// If so.
     pub(crate) fn check_room(&self, counters: &[u32], more: usize) -> Result<()> {
-        if self.blocks as usize + more > MOST_BLOCKS as usize {
+        if self.numbers.next() as usize + more > MOST_BLOCKS as usize {
             bail!("the program has more than {MOST_BLOCKS} blocks of code");
         }
         if self.counts() && counters.len() + more > MOST_COUNTERS {
@@ -286,19 +321,24 @@ impl Recorder {
 
     /// The number that the next block will have.
     pub(crate) fn next_number(&self) -> u32 {
-        self.blocks
+        self.numbers.next()
     }
 
-    /// Blocks of an image may be executed, whose numbers come next. The client receives most of them when they have
-    /// been.
-    pub(crate) fn add_image(&mut self, blocks: &Rc<Numbered>) {
-        let first = blocks.first as usize;
-        self.blocks += blocks.len();
-        self.records.resize(first, (0, 0));
-        self.sizes.resize(first, [0; 2]);
-        for (pc, [insns, accesses, _]) in blocks.sizes() {
-            self.records.push((pc, 0));
-            self.sizes.push([insns, accesses]);
+    /// Blocks of an image may be executed. Their numbers come next, or they had them before. The client receives most
+    /// of them when they have been.
+    pub(crate) fn add_image(&mut self, blocks: &Rc<Numbered>, identity: Option<Identity>) {
+        if blocks.first == self.numbers.next() {
+            self.numbers.take(blocks.len());
+            let first = blocks.first as usize;
+            self.records.resize(first, (0, 0));
+            self.sizes.resize(first, [0; 2]);
+            for (pc, [insns, accesses, _]) in blocks.sizes() {
+                self.records.push((pc, 0));
+                self.sizes.push([insns, accesses]);
+            }
+            if let Some(identity) = identity {
+                self.numbers.set(identity, blocks.first);
+            }
         }
         for (number, (_, [_, _, record])) in (0..).zip(blocks.sizes()) {
             // Others write records of these.
@@ -308,15 +348,17 @@ impl Recorder {
                 self.tell_block(block);
             }
         }
-        self.images.push((blocks.first, Rc::downgrade(blocks)));
+        let same = self.images.entry(blocks.first).or_default();
+        same.retain(|image| image.strong_count() > 0);
+        same.push(Rc::downgrade(blocks));
     }
 
     /// Tells the client of a block of an image that has been executed.
     fn need(&self, id: u32) {
-        let next = self.images.partition_point(|&(first, _)| first <= id);
-        let image = next.checked_sub(1).and_then(|last| self.images.get(last));
-        if let Some((first, blocks)) = image
-            && let Some(blocks) = blocks.upgrade()
+        let Some((first, images)) = self.images.range(..=id).next_back() else {
+            return;
+        };
+        if let Some(blocks) = images.iter().find_map(Weak::upgrade)
             && id - first < blocks.len()
             && let Some(block) = blocks.tell(id - first)
         {
@@ -337,7 +379,8 @@ impl Recorder {
             self.sizes[number] = [insns as u32, accesses as u32];
         }
         let record = &mut self.records[number];
-        let is_known = record.1 != 0;
+        // A client may have forgotten what was translated before this.
+        let is_known = record.1 != 0 && !self.numbers.are_kept();
         *record = (block.insns[0].pc, block.record_size());
         if !is_known {
             self.tell(Message::Block(block));

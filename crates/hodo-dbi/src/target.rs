@@ -32,6 +32,16 @@ pub enum Target<'t> {
     },
 }
 
+impl Target<'_> {
+    /// Whether it is observed again and again.
+    pub(crate) fn repeats(&self) -> bool {
+        match *self {
+            Self::Program { period, .. } => period.is_some_and(|period| period.every.is_some()),
+            Self::Process { every, .. } => every.is_some(),
+        }
+    }
+}
+
 /// An amount of what a program does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {

@@ -52,6 +52,8 @@ pub struct Writer {
     file: BufWriter<File>,
     /// Blocks that are not in the file yet.
     blocks: Vec<Arc<Block>>,
+    /// By number, whether the file has a block, or these do.
+    has: Vec<bool>,
     compressor: zstd::bulk::Compressor<'static>,
     packer: Packer,
     /// Whether that helps, and the number of chunks of records until it is looked at again.
@@ -72,6 +74,7 @@ impl Writer {
         let mut this = Self {
             file: BufWriter::with_capacity(1 << 20, file),
             blocks: Vec::new(),
+            has: Vec::new(),
             compressor: zstd::bulk::Compressor::new(LEVEL).context("zstd")?,
             packer: Packer::default(),
             packs: false,
@@ -185,8 +188,15 @@ impl Listener for Writer {
                 self.chunk(Content::Mapped, *thread, &raw)
             }
             Message::Block(block) => {
-                self.packer.add(block);
-                self.blocks.push(Arc::clone(block));
+                let number = block.id as usize;
+                if self.has.len() <= number {
+                    self.has.resize(number + 1, false);
+                }
+                // In another part of a run, blocks are told again.
+                if !std::mem::replace(&mut self.has[number], true) {
+                    self.packer.add(block);
+                    self.blocks.push(Arc::clone(block));
+                }
                 Ok(())
             }
             Message::Records { thread, bytes } => {

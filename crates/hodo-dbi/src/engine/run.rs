@@ -143,6 +143,11 @@ fn start(target: &Target<'_>, recorder: Option<Rc<RefCell<Recorder>>>) -> Result
 impl Engine {
     /// Runs a program, or attaches to a process.
     fn run(&mut self, target: &Target<'_>) -> Result<Ran> {
+        if target.repeats()
+            && let Some(recorder) = &self.recorder
+        {
+            recorder.borrow_mut().keep_numbers();
+        }
         match *target {
             Target::Process {
                 pid, length, every, ..
@@ -238,15 +243,16 @@ impl Engine {
                 );
             }
         }
-        if length.is_some() {
-            self.follow_part(&forward, (length, every))?;
-        }
+        let followed = match length {
+            Some(_) => self.follow_part(&forward, (length, every)),
+            None => Ok(()),
+        };
         self.follow_to_end()?;
         if self.program.exit.is_none() {
             self.wait_for_end(&Interrupts::beside(&forward, None))?;
         }
         drop(forward);
-        Ok(failure)
+        followed.map(|()| failure)
     }
 
     /// Follows a program to its end, and what it leaves behind until a signal comes. If the client has enough before

@@ -256,7 +256,13 @@ impl Process {
         let Some(region) = self.cache.region_for(map.start, len + 2 * ROOM) else {
             return Ok(None);
         };
-        let bases = self.bases(map.start, self.cache[region].end_for(len));
+        let mut bases = self.bases(map.start, self.cache[region].end_for(len));
+        let identity = self.recorder.as_ref().and_then(|recorder| {
+            let recorder = recorder.borrow();
+            let (identity, known) = recorder.known_image(&image, map)?;
+            bases.block = known.unwrap_or(bases.block);
+            Some(identity)
+        });
         let mut code = image.code().to_vec();
         let fixups = image.fixups();
         if fixups.apply(&mut code, Bases::default(), bases).is_none() {
@@ -276,7 +282,7 @@ impl Process {
                 return Ok(None);
             }
             let numbered = Rc::new(numbered);
-            recorder.add_image(&numbered);
+            recorder.add_image(&numbered, identity);
             self.add_counters(bases.block..bases.block + count);
             blocks = Some(numbered);
         }

@@ -11,6 +11,7 @@ use super::model::{Analyzed, BlockInsn, Bytes, ENOUGH, Insertion, Stage, Version
 use super::set::{Decoded, Ends, Observe};
 use crate::block::{Block, Noted, Transfer};
 use crate::fragment::Item;
+use crate::numbers::Identity;
 
 /// Most blocks have at most this many instructions.
 const USUAL: usize = 16;
@@ -171,9 +172,8 @@ impl<S: Observe> Translator<'_, '_, S> {
                 return self.unobserved(code);
             }
         }
-        let mut analyzed = self.analyzed(code, registers, notes, insertion);
-        analyzed.observed = is_observed;
-        analyzed.file = file;
+        let about = (file, is_observed);
+        let mut analyzed = self.analyzed(code, registers, notes, insertion, about);
         let id = analyzed.id;
         let expanded = self.expand(&code[0], &mut analyzed);
         let analyzed = Arc::new(analyzed);
@@ -242,21 +242,32 @@ impl<S: Observe> Translator<'_, '_, S> {
         registers: u16,
         notes: Vec<(u16, Noted)>,
         insertion: Insertion,
+        (file, is_observed): (Option<(PathBuf, u64)>, bool),
     ) -> Block {
-        let (id, counter) = (self.request.numbers)();
-        let known: Vec<BlockInsn<'_, S::Facts>> = code
-            .iter()
-            .map(|decoded| (decoded.pc, decoded.own(), Rc::clone(&decoded.facts)))
-            .collect();
-        self.versions.add_block(id, (code[0].pc, registers));
         let observed = match (insertion.records, self.request.profile) {
             (true, Some(_)) => Analyzed::Hot(registers),
             (true, None) => Analyzed::Accesses,
             (false, _) if insertion.recent.is_some() => Analyzed::Lines,
             (false, _) => Analyzed::Counts,
         };
-        let mut block = S::analyze(id, &known, notes, observed, self.request.keeps_flags);
+        let keeps_flags = self.request.keeps_flags;
+        let (id, counter) = (self.request.numbers)(&|| {
+            // What is recorded of these depends on what else is executed often.
+            let is_hot = matches!(observed, Analyzed::Hot(_));
+            let code_bytes = code.iter().map(Decoded::own);
+            let flags = [is_observed, keeps_flags];
+            (!is_hot)
+                .then(|| Identity::of_block(code[0].pc, code_bytes, file.as_ref(), &notes, flags))
+        });
+        let known: Vec<BlockInsn<'_, S::Facts>> = code
+            .iter()
+            .map(|decoded| (decoded.pc, decoded.own(), Rc::clone(&decoded.facts)))
+            .collect();
+        self.versions.add_block(id, (code[0].pc, registers));
+        let mut block = S::analyze(id, &known, notes, observed, keeps_flags);
         block.counter = counter;
+        block.observed = is_observed;
+        block.file = file;
         block
     }
 

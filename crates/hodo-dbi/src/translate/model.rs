@@ -13,6 +13,7 @@ use crate::block::Block;
 use crate::changes::Check;
 use crate::events::Watch;
 use crate::fixups::Fixups;
+use crate::numbers::Identify;
 use crate::passes::Passes;
 use crate::profile::Profile;
 use crate::protected::{Notice, Uncompared};
@@ -200,8 +201,8 @@ pub(crate) struct Request<'r> {
     pub(crate) file: &'r dyn Fn(u64) -> Option<(PathBuf, u64)>,
     /// The events that a client wants to receive.
     pub(crate) watch: Option<&'r Watch>,
-    /// Numbers for blocks, and for their counters.
-    pub(crate) numbers: &'r mut dyn FnMut() -> (u32, u32),
+    /// Numbers for blocks, and for their counters. What the block is, is found out if that matters.
+    pub(crate) numbers: &'r mut dyn FnMut(Identify<'_>) -> (u32, u32),
     /// Numbers for lines from which instructions are fetched.
     pub(crate) line_number: &'r mut dyn FnMut(u64) -> u32,
 }

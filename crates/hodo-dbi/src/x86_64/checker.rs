@@ -79,7 +79,7 @@ impl Emitted {
             passes: Some(&passes),
             file: &|_| None,
             watch: None,
-            numbers: &mut || {
+            numbers: &mut |_| {
                 count += 1;
                 (count, count)
             },

@@ -627,7 +627,7 @@ mod tests {
             passes: None,
             file: &|_| None,
             watch: None,
-            numbers: &mut || {
+            numbers: &mut |_| {
                 numbers = (numbers.0 + 1, numbers.1 + 1);
                 (numbers.0 - 1, numbers.1 - 1)
             },

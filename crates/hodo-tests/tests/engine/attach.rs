@@ -1,10 +1,13 @@
 //! The engine comes to running processes (`hodo mem … -p`) and leaves them: they do not notice.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use hodo_dbi::{Listener, Message};
+use hodo_mem::trace;
 use hodo_tests::probing::{path, text};
 use hodo_tests::target::{Target, command, is_let_go, run, seen_in_time};
 use hodo_tests::{Kind, build, hodo, scratch};
@@ -292,6 +295,51 @@ fn parts_that_are_repeated() {
     assert!(threads(&output.stdout) > all as u64, "{output:?}");
     target.is_untouched(&maps, all);
     target.ends("wrong: 0\n");
+}
+
+/// Blocks of code, as a trace has them.
+#[derive(Default)]
+struct Blocks {
+    /// How many have the same instructions at the same address.
+    all: HashMap<(u64, Vec<u8>), usize>,
+}
+
+impl Listener for Blocks {
+    fn hear(&mut self, message: &Message) -> anyhow::Result<()> {
+        if let Message::Block(block) = message {
+            let key = (block.insns[0].pc, block.code.clone());
+            *self.all.entry(key).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+/// Each part executes the same code, which is not more code for that.
+#[test]
+fn blocks_of_parts_are_the_same() {
+    let directory = scratch("repeated.mem");
+    let place = directory.to_str().expect("a path of text");
+    let script = "end=$((SECONDS + 3)); while ((SECONDS < end)); do i=$((i + 1)); done";
+    let status = Command::new(hodo())
+        .args(["mem", "record", "--every", "0.1", "--for", "0.05"])
+        .args(["-d", place, "--", "bash", "-c", script])
+        .status();
+    assert!(status.expect("hodo can be run").success());
+    let mut blocks = Blocks::default();
+    let file = directory.join("accesses.hodomem");
+    let damage = trace::read(&file, &mut blocks).expect("it can be read");
+    assert_eq!(damage, None);
+    // Code that is executed often is translated in other ways then.
+    let count: usize = blocks.all.values().sum();
+    assert!(
+        count < blocks.all.len() * 2,
+        "{count} of {}",
+        blocks.all.len()
+    );
 }
 
 /// Whenever a signal comes, it is the end: also just before a part is over.

@@ -156,7 +156,7 @@ fn emitted(part: (u64, &[u8]), mode: &Mode) -> (u64, usize) {
             passes: passes.as_ref(),
             file: &|_| None,
             watch: None,
-            numbers: &mut || {
+            numbers: &mut |_| {
                 count += 1;
                 (count, count & 0xFF)
             },
