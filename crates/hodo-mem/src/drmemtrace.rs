@@ -160,9 +160,13 @@ impl Writer {
         Ok(output)
     }
 
+    fn cannot(&self) -> String {
+        format!("cannot write {}", self.directory.display())
+    }
+
     fn end_all(&mut self) -> Result<()> {
         for output in std::mem::take(&mut self.threads).into_iter().flatten() {
-            output.end().context("writing the trace")?;
+            output.end().with_context(|| self.cannot())?;
         }
         Ok(())
     }
@@ -359,7 +363,7 @@ impl Client for Writer {
         if let Some(Some(output)) = self.threads.get_mut(thread as usize)
             && let Err(error) = output.executed(block, upto, accesses)
         {
-            self.failed = Some(error.context("writing the trace"));
+            self.failed = Some(error.context(self.cannot()));
         }
     }
 

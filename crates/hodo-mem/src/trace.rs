@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 
 use anyhow::{Context, Result, bail};
@@ -49,6 +49,7 @@ enum Content {
 
 /// Writes what the engine tells to a file.
 pub struct Writer {
+    path: PathBuf,
     file: BufWriter<File>,
     /// Blocks that are not in the file yet.
     blocks: Vec<Arc<Block>>,
@@ -72,6 +73,7 @@ impl Writer {
         let file =
             File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
         let mut this = Self {
+            path: path.to_owned(),
             file: BufWriter::with_capacity(1 << 20, file),
             blocks: Vec::new(),
             has: Vec::new(),
@@ -91,6 +93,10 @@ impl Writer {
     #[must_use]
     pub fn written(&self) -> u64 {
         self.written
+    }
+
+    fn cannot(&self) -> String {
+        format!("cannot write {}", self.path.display())
     }
 
     fn chunk(&mut self, content: Content, thread: u32, raw: &[u8]) -> Result<()> {
@@ -142,8 +148,9 @@ impl Writer {
         head.extend((len as u64).to_le_bytes());
         head.extend((stored.len() as u64).to_le_bytes());
         head.extend(sum(&head, stored).to_le_bytes());
-        self.file.write_all(&head).context("writing the trace")?;
-        self.file.write_all(stored).context("writing the trace")?;
+        let written = self.file.write_all(&head);
+        let written = written.and_then(|()| self.file.write_all(stored));
+        written.with_context(|| self.cannot())?;
         self.written += (head.len() + stored.len()) as u64;
         Ok(())
     }
@@ -225,7 +232,8 @@ impl Listener for Writer {
     fn end(&mut self) -> Result<()> {
         self.flush_blocks()?;
         self.chunk(Content::End, 0, &[])?;
-        self.file.flush().context("writing the trace")
+        let flushed = self.file.flush();
+        flushed.with_context(|| self.cannot())
     }
 }
 
@@ -237,7 +245,9 @@ impl Listener for Writer {
 pub fn read(path: &Path, listener: &mut impl Listener) -> Result<Option<String>> {
     let name = path.display();
     let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
-    read_from(BufReader::with_capacity(1 << 20, file), listener).with_context(|| name.to_string())
+    let mut file = BufReader::with_capacity(1 << 20, file);
+    check(&mut file).with_context(|| name.to_string())?;
+    tell(file, listener)
 }
 
 /// The same with the bytes of a file.
@@ -248,6 +258,12 @@ pub fn read_from(
     mut file: impl Read + Send,
     listener: &mut impl Listener,
 ) -> Result<Option<String>> {
+    check(&mut file)?;
+    tell(file, listener)
+}
+
+/// Reads the head of a trace.
+fn check(file: &mut impl Read) -> Result<()> {
     let mut head = [0; 16];
     file.read_exact(&mut head)
         .context("it is too short for a memory trace")?;
@@ -258,6 +274,11 @@ pub fn read_from(
     if version != VERSION {
         bail!("it has version {version} of the format; this hodo reads {VERSION}");
     }
+    Ok(())
+}
+
+/// Tells a listener what comes after the head.
+fn tell(mut file: impl Read + Send, listener: &mut impl Listener) -> Result<Option<String>> {
     // Another thread reads and unpacks, some chunks ahead.
     const AHEAD: usize = 8;
     let (sender, parts) = mpsc::sync_channel(AHEAD);

@@ -16,11 +16,11 @@ pub fn cache(action: CacheAction) -> Result<ExitCode> {
             true => "HODO_CACHE is off",
             false => "neither XDG_CACHE_HOME nor HOME names a directory",
         };
-        writeln!(std::io::stdout(), "no plans are kept: {why}")?;
+        writeln!(crate::output::stdout(), "no plans are kept: {why}")?;
         return Ok(ExitCode::SUCCESS);
     };
     let shown = directory.display();
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     if action == CacheAction::Clear {
         let bytes = cache::clear(&directory)?;
         writeln!(out, "{bytes} bytes removed from {shown}")?;

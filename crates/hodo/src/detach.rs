@@ -55,7 +55,7 @@ fn one(pid: i32, front: Option<i32>) -> Result<bool> {
 }
 
 fn list() -> Result<ExitCode> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     for process in hodo_record::left_behind() {
         writeln!(out, "{process}")?;
     }

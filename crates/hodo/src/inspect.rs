@@ -53,7 +53,7 @@ To see where a definition would put probes, and what would be changed: hodo prob
 /// `hodo probe --list`.
 pub fn list(args: &ProbeArgs) -> Result<ExitCode> {
     let Some((file, patterns)) = args.command.split_first() else {
-        std::io::stdout().write_all(LIST.as_bytes())?;
+        crate::output::stdout().write_all(LIST.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     };
     let patterns: Vec<String> = (patterns.iter())

@@ -193,7 +193,7 @@ fn dispatch(cli: Cli, order: &Order, named: bool) -> Result<ExitCode> {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "hodo", &mut script);
-            std::io::stdout().write_all(&script)?;
+            output::stdout().write_all(&script)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Manpages { directory } => {

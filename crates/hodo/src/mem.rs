@@ -28,6 +28,7 @@ use crate::args::{
     ViewFormat, ViewMemArgs, WatchArgs,
 };
 use crate::end::end;
+use crate::output::Named;
 use crate::progress::Progress;
 use selected::{Selected, Selection};
 
@@ -152,10 +153,10 @@ fn output(path: Option<&PathBuf>, source: &SourceArgs) -> Result<Box<dyn Write +
         Some(path) => {
             let file = File::create(path);
             let file = file.with_context(|| format!("cannot create {}", path.display()))?;
-            Box::new(BufWriter::new(file))
+            Box::new(BufWriter::new(Named::new(path.display(), file)))
         }
         None if source.directory.is_some() || source.part.pid.is_some() => {
-            Box::new(BufWriter::new(io::stdout()))
+            Box::new(BufWriter::new(crate::output::stdout()))
         }
         None => Box::new(BufWriter::new(io::stderr())),
     })

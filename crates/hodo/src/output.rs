@@ -1,6 +1,7 @@
 //! Where output goes. On a terminal, it goes through a pager.
 
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::fmt::Display;
+use std::io::{self, BufWriter, IsTerminal, Stdout, StdoutLock, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context, Result};
@@ -63,11 +64,48 @@ fn pager() -> Option<Child> {
     pager.spawn().ok()
 }
 
+/// Somewhere to write to, which errors name.
+pub struct Named<W> {
+    name: String,
+    out: W,
+}
+
+impl<W> Named<W> {
+    pub fn new(name: impl Display, out: W) -> Self {
+        let name = name.to_string();
+        Self { name, out }
+    }
+
+    fn explain(&self, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("cannot write {}: {error}", self.name))
+    }
+}
+
+impl<W: Write> Write for Named<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes);
+        written.map_err(|error| self.explain(&error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.out.flush();
+        flushed.map_err(|error| self.explain(&error))
+    }
+}
+
+/// What errors call standard output.
+const OUTPUT: &str = "the output";
+
+/// Standard output.
+pub fn stdout() -> Named<Stdout> {
+    Named::new(OUTPUT, io::stdout())
+}
+
 /// Standard output, or a pager that is started with the first byte.
 struct Output {
     wants_pager: bool,
     pager: Option<(Child, ChildStdin)>,
-    stdout: StdoutLock<'static>,
+    stdout: Named<StdoutLock<'static>>,
     progress: Option<Progress>,
 }
 
@@ -76,7 +114,7 @@ impl Output {
         Self {
             wants_pager: !no_pager && io::stdout().is_terminal(),
             pager: None,
-            stdout: io::stdout().lock(),
+            stdout: Named::new(OUTPUT, io::stdout().lock()),
             progress: Progress::reading(),
         }
     }
@@ -127,7 +165,7 @@ impl Write for Output {
 /// Runs `write` with stdout, or with a pager.
 pub fn with_output(no_pager: bool, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let mut out = BufWriter::with_capacity(1 << 16, Output::new(no_pager));
-    let written = write(&mut out).and_then(|()| out.flush().context("writing the output"));
+    let written = write(&mut out).and_then(|()| Ok(out.flush()?));
     // Output that could not be written is not tried again.
     let (output, _) = out.into_parts();
     let finished = output.finish();
@@ -137,6 +175,33 @@ pub fn with_output(no_pager: bool, write: impl FnOnce(&mut dyn Write) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A writer that fails in this way.
+    struct Fails(io::ErrorKind);
+
+    impl Write for Fails {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Err(self.0.into())
+        }
+    }
+
+    #[test]
+    fn errors_say_what_could_not_be_written() {
+        let fails = |kind| {
+            let mut out = BufWriter::new(Named::new("here", Fails(kind)));
+            let written = out.write_all(b"text").and_then(|()| out.flush());
+            let _ = out.into_parts();
+            anyhow::Error::from(written.expect_err("it fails"))
+        };
+        let full = fails(io::ErrorKind::StorageFull);
+        assert_eq!(with_causes(&full), "cannot write here: no storage space");
+        assert!(!is_broken_pipe(&full));
+        assert!(is_broken_pipe(&fails(io::ErrorKind::BrokenPipe)));
+    }
 
     #[test]
     fn a_cause_is_printed_once() {

@@ -87,7 +87,7 @@ fn change(common: &Common, recording: &Recording, order: &Order) -> Option<ExitC
             "no hodo records process {pid}: there is nothing to change"
         )),
         Ok(None) => return None,
-        Ok(Some(text)) => writeln!(std::io::stdout(), "{text}").map_err(Into::into),
+        Ok(Some(text)) => writeln!(crate::output::stdout(), "{text}").map_err(Into::into),
         Err(error) => Err(error),
     };
     Some(match done {

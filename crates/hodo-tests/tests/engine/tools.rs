@@ -506,6 +506,58 @@ fn tools_that_count() {
     );
 }
 
+/// Errors say which file could not be written, also when another one is read.
+#[test]
+fn full_disks_are_told() {
+    let pwd = Some(Path::new("/bin/pwd"));
+    let errors = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    for tool in [
+        "stat",
+        "hot",
+        "cache",
+        "tlb",
+        "opcodes",
+        "bbcount",
+        "reuse",
+        "working-set",
+        "coverage",
+        "calls",
+        "heap",
+    ] {
+        let full = mem(&[tool, "-o", "/dev/full"], pwd);
+        assert_eq!(full.status.code(), Some(125), "{full:?}");
+        assert!(
+            errors(&full).contains("hodo: cannot write /dev/full: "),
+            "{full:?}"
+        );
+    }
+    let directory = std::env::temp_dir().join(format!("hodo-full-{}", std::process::id()));
+    let directory = directory.to_str().expect("a path of text");
+    // No file may have more than 4 KiB.
+    let mut record = Command::new("bash");
+    let script = "ulimit -f 4; exec \"$0\" mem record -d \"$1\" -- pwd";
+    record.args(["-c", script]).arg(hodo()).arg(directory);
+    let cut = record.output().expect("hodo can be run");
+    let place = format!("hodo: cannot write {directory}/accesses.hodomem: ");
+    assert_eq!(cut.status.code(), Some(125), "{cut:?}");
+    assert!(errors(&cut).contains(&place), "{cut:?}");
+    let recorded = mem(&["record", "-d", directory], pwd);
+    assert!(recorded.status.success(), "{recorded:?}");
+    for tool in ["view", "stat", "hot"] {
+        let full = std::fs::File::create("/dev/full").expect("it is there");
+        let mut command = Command::new(hodo());
+        command.args(["mem", tool, "-d", directory]).stdout(full);
+        let full = command.output().expect("hodo can be run");
+        assert_eq!(full.status.code(), Some(1), "{full:?}");
+        let said = errors(&full);
+        assert!(
+            said.starts_with("hodo: cannot write the output: "),
+            "{said}"
+        );
+    }
+    std::fs::remove_dir_all(directory).expect("it can be removed");
+}
+
 #[test]
 fn memory_that_is_accessed_most() {
     let program = build(

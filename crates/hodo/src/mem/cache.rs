@@ -21,6 +21,7 @@ use crate::args::{
     CacheArgs, InclusionArg, Like, MemFormat, PrefetchArg, ReplacementArg, SecondArg, SourceArgs,
     TlbArgs,
 };
+use crate::output::Named;
 
 /// Simulates caches.
 pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
@@ -111,24 +112,26 @@ pub fn title(source: &SourceArgs) -> String {
 }
 
 /// A file besides the result.
-pub struct OutFile(PathBuf, File);
+pub struct OutFile(PathBuf, Named<File>);
 
 impl OutFile {
     pub fn create(path: &Path) -> Result<Self> {
         let file = File::create(path);
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Self(path.to_owned(), file))
+        Ok(Self(path.to_owned(), Named::new(path.display(), file)))
     }
 
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    pub fn write(self, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
-        let Self(path, file) = self;
-        let mut out = BufWriter::new(file);
-        let written = write(&mut out).and_then(|()| Ok(out.flush()?));
-        written.with_context(|| format!("cannot write {}", path.display()))
+    pub fn write(
+        self,
+        write: impl FnOnce(&mut BufWriter<Named<File>>) -> Result<()>,
+    ) -> Result<()> {
+        let mut out = BufWriter::new(self.1);
+        write(&mut out)?;
+        Ok(out.flush()?)
     }
 }
 
