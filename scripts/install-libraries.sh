@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the C libraries (libhodo_ftrace, libhodo_keys, libhodo_probe_c) and installs them with their headers, and files for
-# pkg-config and CMake.
+# pkg-config and CMake. Also installs hodo-mem.h, which needs no library.
 #
 #   scripts/install-libraries.sh [--prefix DIR] [--libdir DIR] [--destdir DIR] [--built DIR]
 #
@@ -138,4 +138,5 @@ endif()
 END
 put "$work/hodo-config.cmake" "$libdir/cmake/hodo"
 put "$work/hodo-config-version.cmake" "$libdir/cmake/hodo"
+put crates/hodo-mem-marks/include/hodo-mem.h "$prefix/include"
 echo "installed to $destdir$prefix: version $version"

@@ -5,6 +5,7 @@ mod blocked;
 mod debuggers;
 mod handlers;
 mod limit;
+mod marked;
 mod notes;
 mod policy;
 mod progress;
@@ -28,6 +29,7 @@ use self::progress::Progress;
 use self::stepped::Steps;
 use self::tracers::Tracers;
 use crate::kept::Kept;
+use crate::markers::Markers;
 use crate::native::{block, stopped};
 use crate::process::{Place, Process, Stop};
 use crate::profile::Profile;
@@ -161,6 +163,10 @@ struct Engine {
     tracers: Tracers,
     /// How many marks threads have got.
     marks: Cell<u64>,
+    /// Programs say which parts of their runs are observed, if there are such,
+    markers: Option<Rc<RefCell<Markers>>>,
+    /// and these threads wait at markers for that.
+    at_markers: Vec<Stopped>,
 }
 
 impl Engine {
@@ -223,12 +229,14 @@ impl Engine {
     fn executed(&mut self, thread: Stopped) -> Result<()> {
         let tid = thread.event_message()? as i32;
         let before = self.threads.get(&tid).map(|known| known.followed);
+        let depth = self.depth_of(tid);
         let former = self.former(tid);
         if before.is_some_and(|followed| followed != Followed::Always) {
             return thread.detach();
         }
         thread.leave_exec()?;
-        let mut process = Process::begin(thread, self.recorder.clone(), Rc::clone(&self.kept))?;
+        let mut process = self.space(thread, depth)?;
+        process.start(thread)?;
         let block = process.give_block(thread)?;
         let beginning = former.map_or(Beginning::Thread, Beginning::Program);
         let recording = self.recording(thread.tid(), &process, block, beginning)?;
@@ -276,7 +284,7 @@ impl Engine {
         block: u64,
         beginning: Beginning,
     ) -> Result<Option<Recording>> {
-        let Some(recorder) = &self.recorder else {
+        let Some(recorder) = self.recorder.as_ref().filter(|_| process.is_observed()) else {
             return Ok(None);
         };
         let ids = (hodo_ptrace::process_of(tid).unwrap_or(tid), tid);
@@ -404,6 +412,10 @@ impl Engine {
         }
         match stop {
             Stop::Exit(target) => {
+                let marker = process.borrow_mut().marker(thread, target)?;
+                if let Some(marker) = marker {
+                    return self.at_marker(thread, process, target, marker);
+                }
                 process.borrow_mut().lead_former(thread, target)?;
                 self.enter(thread, process, target)
             }
@@ -525,10 +537,9 @@ impl Engine {
         if !matches!(process.place(pc), Some(Place::Inside(_, saved)) if !saved.is_own) {
             return false;
         }
-        let block = self
-            .threads
-            .get(&thread.tid())
-            .and_then(|known| known.block);
+        let known = self.threads.get(&thread.tid());
+        let block = known.filter(|known| known.recording.is_some());
+        let block = block.and_then(|known| known.block);
         let (Some(recorder), Some(block)) = (&self.recorder, block) else {
             return false;
         };

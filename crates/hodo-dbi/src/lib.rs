@@ -23,11 +23,12 @@
 //!   those of code that may be loaded again.
 //! * **Threads** (`engine`) are followed from their first stop to their end. The files in `engine/` are its parts:
 //!   `run` runs a program, or a part of its run; `policy` says what is done at stops, `attach` attaches to a running
-//!   process and detaches from it, `watched` sees system calls, `handlers` leads threads to handlers of signals and
-//!   back, `blocked` knows which signals threads block, `debuggers` leaves to these what they trace (`tracers`),
-//!   `stepped` deals with programs that step themselves, and `notes` reports what is known at stops. Below it, `state`
-//!   finds the program's state of a thread that is in the cache, `trap` has the program's own actions for signals that
-//!   hodo uses, and `written` knows what hodo has written lately.
+//!   process and detaches from it, `marked` observes the parts that a program marks (`markers`), `watched` sees system
+//!   calls, `handlers` leads threads to handlers of signals and back, `blocked` knows which signals threads block,
+//!   `debuggers` leaves to these what they trace (`tracers`), `stepped` deals with programs that step themselves, and
+//!   `notes` reports what is known at stops. Below it, `state` finds the program's state of a thread that is in the
+//!   cache, `trap` has the program's own actions for signals that hodo uses, and `written` knows what hodo has written
+//!   lately.
 //! * **Clients** (`client`) receive blocks and accesses from `recorder`, which takes them from the threads, and
 //!   `events` besides these; `calls` knows in which functions a thread is.
 #![forbid(unsafe_code)]
@@ -52,6 +53,7 @@ mod inserted;
 mod kept;
 mod known;
 mod making;
+mod markers;
 mod marks;
 mod numbered;
 mod numbers;

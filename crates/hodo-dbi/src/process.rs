@@ -8,6 +8,7 @@ mod fetched;
 mod files;
 mod flags;
 mod hot;
+mod marked;
 mod opened;
 mod own;
 mod prepare;
@@ -52,6 +53,7 @@ use code::Code;
 use fetched::Fetched;
 use files::Files;
 use flags::Flags;
+use marked::Marked;
 use stops::Stops;
 
 pub(crate) use rights::stripped;
@@ -129,27 +131,13 @@ pub(crate) struct Process {
     /// Threads that fetch the rest of an instruction, where that cannot be fetched: this place, and the instruction.
     cuts: FxHashMap<i32, (u64, u64)>,
     flags: Flags,
+    marked: Marked,
     /// Whether it may not register restartable sequences; `None`: it has not tried.
     refuses_sequences: Option<bool>,
 }
 
 impl Process {
-    /// Prepares the address space of a program that has just been executed, or of one that runs. All of its threads are
-    /// stopped.
-    ///
-    /// # Errors
-    /// If there is no room for the cache, or the thread is gone.
-    pub(crate) fn begin(
-        thread: Stopped,
-        recorder: Option<Rc<RefCell<Recorder>>>,
-        kept: Rc<RefCell<Kept>>,
-    ) -> Result<Self> {
-        let mut this = Self::new(thread, recorder, kept)?;
-        this.start(thread)?;
-        Ok(this)
-    }
-
-    /// An address space that is not prepared yet.
+    /// The address space of a program that has just been executed, or of one that runs. It is not prepared yet.
     ///
     /// # Errors
     /// If the thread is gone.
@@ -182,11 +170,12 @@ impl Process {
             pages: RefCell::default(),
             cuts: FxHashMap::default(),
             flags: Flags::default(),
+            marked: Marked::default(),
             refuses_sequences: None,
         })
     }
 
-    /// Prepares the address space.
+    /// Prepares the address space. All threads are stopped.
     ///
     /// # Errors
     /// If there is no room for the cache, or the thread is gone.
@@ -306,6 +295,7 @@ impl Process {
             pages: self.pages.clone(),
             cuts: FxHashMap::default(),
             flags: self.flags,
+            marked: self.marked.clone(),
             refuses_sequences: self.refuses_sequences,
         };
         let marks = copy.marks.borrow().rooms().to_vec();
@@ -490,6 +480,9 @@ impl Process {
             if let Some(at) = self.known.get(pc) {
                 return Ok(Some(at));
             }
+            if self.is_marker(pc) {
+                return self.stub_of(thread, pc).map(Some);
+            }
         }
         if is_soft && !self.marks.borrow().has_room(2 * MOST_SOFT as u64) {
             self.map_marks(thread)?;
@@ -511,6 +504,11 @@ impl Process {
             return self.translated(thread, pc);
         }
         Ok(self.known.get(pc))
+    }
+
+    /// Whether an instruction is not translated together with code that does not change.
+    fn is_apart(&self, pc: u64) -> bool {
+        self.may_change(pc) || self.is_marker(pc)
     }
 
     /// Tells the listener which blocks a translation has.
@@ -557,7 +555,7 @@ impl Process {
             table: self.targets.at,
             read: &mut |at| fetched.read(at),
             known: &|pc| self.known.get(pc).filter(|_| within.contains(pc)),
-            soft: &|pc| self.may_change(pc),
+            soft: &|pc| self.is_apart(pc),
             notice: &|pc| self.notice(pc),
             on_stack,
             mark: &|address| self.marks.borrow_mut().of(address),

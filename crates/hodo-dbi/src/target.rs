@@ -15,6 +15,9 @@ pub enum Target<'t> {
         command: &'t [OsString],
         /// If only part of the run is observed: which. Outside of it, nothing of the engine is there.
         period: Option<Period>,
+        /// Only what is done between the program's calls of `hodo_mem_start` and `hodo_mem_stop` is observed. There is
+        /// no period then.
+        marked: bool,
         /// Whether its child processes are observed, too. A child that has no memory of its own is, in any case, until
         /// it executes a program.
         follows: bool,
@@ -27,6 +30,8 @@ pub enum Target<'t> {
         length: Option<Amount>,
         /// Observe again and again: so long after a part has begun, the next one begins. Only a signal ends that.
         every: Option<Duration>,
+        /// Only what is done between the program's calls of `hodo_mem_start` and `hodo_mem_stop` is observed.
+        marked: bool,
         /// Whether processes that it makes are observed, too.
         follows: bool,
     },
@@ -36,8 +41,10 @@ impl Target<'_> {
     /// Whether it is observed again and again.
     pub(crate) fn repeats(&self) -> bool {
         match *self {
-            Self::Program { period, .. } => period.is_some_and(|period| period.every.is_some()),
-            Self::Process { every, .. } => every.is_some(),
+            Self::Program { period, marked, .. } => {
+                marked || period.is_some_and(|period| period.every.is_some())
+            }
+            Self::Process { every, marked, .. } => marked || every.is_some(),
         }
     }
 }
@@ -71,6 +78,7 @@ impl<'t> Target<'t> {
             path,
             command,
             period: None,
+            marked: false,
             follows: true,
         }
     }

@@ -277,6 +277,21 @@ impl Image {
         })
     }
 
+    /// Returns the names of the USDT probes of a provider, and the offsets of their instructions in the file.
+    pub fn probes_of(&self, provider: &str) -> Vec<(String, u64)> {
+        let probes = hodo_symbols::usdt(&self.bytes).into_iter();
+        let place = |addr: u64| {
+            let mut segments = self.segments.iter();
+            let of = segments
+                .find(|segment| (segment.addr..segment.addr + segment.size).contains(&addr));
+            of.map(|segment| segment.offset + (addr - segment.addr))
+        };
+        probes
+            .filter(|probe| probe.provider == provider)
+            .filter_map(|probe| Some((probe.name, place(probe.addr)?)))
+            .collect()
+    }
+
     /// Returns whether it has restartable sequences (librseq, tcmalloc): a section with descriptors of them.
     pub fn has_sequences(&self) -> bool {
         use object::{Object, ObjectSection};

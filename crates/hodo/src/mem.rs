@@ -88,6 +88,7 @@ fn run(
                 pid,
                 length: part.length,
                 every: part.every,
+                marked: part.marked,
                 follows,
             }
         }
@@ -108,6 +109,7 @@ fn run(
                     length: part.length,
                     every: part.every,
                 }),
+                marked: part.marked,
                 follows,
             }
         }

@@ -25,7 +25,7 @@ use hodo_ptrace::{Report, Stopped, is_gone, maps};
 
 use super::limit::Limit;
 use super::{Engine, Parked, Shared};
-use crate::process::{Process, Stop};
+use crate::process::Stop;
 use crate::recorder::{Beginning, Recorder};
 use crate::trap::Actions;
 
@@ -95,7 +95,7 @@ impl Engine {
                 stops.pid()
             );
         }
-        let mut process = Process::new(worker, self.recorder.clone(), Rc::clone(&self.kept))?;
+        let mut process = self.space(worker, 0)?;
         // Its first thread may have registered them, although there are none.
         process.refuses_sequences(|| false);
         let process = Rc::new(RefCell::new(process));
@@ -227,21 +227,31 @@ impl Engine {
     /// All threads wait: from here on they are observed by another recorder, as if hodo had just attached to them.
     fn change_over(&mut self, recorder: Option<Rc<RefCell<Recorder>>>) -> Result<()> {
         self.recorder = recorder;
-        self.disarm_parked()?;
+        self.disarm_parked(|_| true)?;
         for (process, worker) in self.processes_of_parked() {
-            // Where this fails, the process is gone.
-            if process.borrow().release(worker).is_err() {
-                continue;
-            }
-            let parked = self.parked.iter().flatten().map(|(&thread, _)| thread);
-            let is_of = |&thread: &Stopped| {
-                let of = self.process(thread);
-                of.is_some_and(|of| Rc::ptr_eq(&of, &process))
-            };
-            let threads: Vec<Stopped> = parked.filter(is_of).collect();
-            let new = Process::new(worker, self.recorder.clone(), Rc::clone(&self.kept))?;
-            self.begin_threads(&threads, &Rc::new(RefCell::new(new)))?;
+            self.renew(&process, worker)?;
         }
+        self.resume_parked()
+    }
+
+    /// The threads of a process wait: they are observed, or not, as if hodo had just attached to it.
+    pub(super) fn renew(&mut self, process: &Shared, worker: Stopped) -> Result<()> {
+        // Where this fails, the process is gone.
+        if process.borrow().release(worker).is_err() {
+            return Ok(());
+        }
+        let parked = self.parked.iter().flatten().map(|(&thread, _)| thread);
+        let is_of = |&thread: &Stopped| {
+            let of = self.process(thread);
+            of.is_some_and(|of| Rc::ptr_eq(&of, process))
+        };
+        let threads: Vec<Stopped> = parked.filter(is_of).collect();
+        let new = self.space(worker, process.borrow().depth())?;
+        self.begin_threads(&threads, &Rc::new(RefCell::new(new)))
+    }
+
+    /// Lets threads on that wait, after what they were in was renewed.
+    pub(super) fn resume_parked(&mut self) -> Result<()> {
         for thread in self.parked.take().unwrap_or_default().into_keys() {
             // If its process is stopped as a whole, that is reported again.
             match thread.interrupt().and_then(|()| thread.cont(0)) {
@@ -293,7 +303,7 @@ impl Engine {
     }
 
     /// Has all threads wait, before instructions of the program.
-    fn park_all(&mut self) -> Result<()> {
+    pub(super) fn park_all(&mut self) -> Result<()> {
         self.parked = Some(Parked::new());
         if let Some(thread) = self.stuck.take() {
             match self.unstick(thread) {
@@ -301,6 +311,7 @@ impl Engine {
                 unstuck => unstuck?,
             }
         }
+        self.park_at_markers()?;
         self.ask_all();
         let mut failed = Ok(());
         let mut last = Instant::now();
@@ -335,7 +346,7 @@ impl Engine {
         parked < self.threads.len()
     }
 
-    fn is_parked(&self, tid: i32) -> bool {
+    pub(super) fn is_parked(&self, tid: i32) -> bool {
         let parked = self.parked.as_ref();
         parked.is_some_and(|parked| parked.keys().any(|thread| thread.tid() == tid))
     }
@@ -506,6 +517,7 @@ impl Engine {
             }
         }
         self.parked = Some(Parked::new());
+        self.park_at_markers()?;
         self.ask_all();
         Ok(())
     }
@@ -525,7 +537,7 @@ impl Engine {
     }
 
     /// The processes of threads that wait, and a thread of each.
-    fn processes_of_parked(&self) -> Vec<(Shared, Stopped)> {
+    pub(super) fn processes_of_parked(&self) -> Vec<(Shared, Stopped)> {
         let mut processes: Vec<(Shared, Stopped)> = Vec::new();
         for &thread in self.parked.iter().flatten().map(|(thread, _)| thread) {
             if let Some(process) = self.process(thread)
@@ -540,9 +552,9 @@ impl Engine {
     }
 
     /// All threads wait: takes back what was changed, and lets them go on untraced.
-    fn let_go(&mut self) {
+    pub(super) fn let_go(&mut self) {
         // Where this fails, the process is gone.
-        let _ = self.disarm_parked();
+        let _ = self.disarm_parked(|_| true);
         let processes = self.processes_of_parked();
         let mut parked = self.parked.take().unwrap_or_default();
         for (process, worker) in processes {

@@ -226,7 +226,7 @@ impl Engine {
     ///
     /// # Errors
     /// If a thread is gone.
-    pub(super) fn disarm_parked(&mut self) -> Result<()> {
+    pub(super) fn disarm_parked(&mut self, is_wanted: impl Fn(&Shared) -> bool) -> Result<()> {
         let parked: Vec<Stopped> = (self.parked.iter().flatten())
             .map(|(&thread, _)| thread)
             .collect();
@@ -234,7 +234,8 @@ impl Engine {
             let Some(known) = self.threads.get(&thread.tid()) else {
                 continue;
             };
-            let Some(process) = known.process.as_ref().map(Rc::clone) else {
+            let process = known.process.as_ref().filter(|process| is_wanted(process));
+            let Some(process) = process.map(Rc::clone) else {
                 continue;
             };
             if let Some(group) = known.actions.disarm(thread, &process.borrow())?

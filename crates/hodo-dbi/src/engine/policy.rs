@@ -60,6 +60,7 @@ impl Policy for Engine {
 
     fn look(&mut self) -> Result<bool> {
         self.make_room()?;
+        self.change_marked()?;
         if self.threads.is_empty() || self.has_enough() {
             return Ok(false);
         }

@@ -114,6 +114,7 @@ pub fn instrument<C: Client + 'static>(
 
 fn start(target: &Target<'_>, recorder: Option<Rc<RefCell<Recorder>>>) -> Result<Ran> {
     crate::native::check_machine()?;
+    let (Target::Program { marked, .. } | Target::Process { marked, .. }) = *target;
     let mut engine = Engine {
         program: Program::new(0),
         threads: Tasks::default(),
@@ -131,6 +132,8 @@ fn start(target: &Target<'_>, recorder: Option<Rc<RefCell<Recorder>>>) -> Result
         broken: false,
         tracers: Tracers::default(),
         marks: Cell::new(0),
+        markers: marked.then(Rc::default),
+        at_markers: Vec::new(),
     };
     let ran = engine.run(target);
     let kept = Rc::clone(&engine.kept);
@@ -156,6 +159,7 @@ impl Engine {
                 self.measure(length)?;
                 self.come_to(&[pid])?;
                 self.follow_process(interrupts, (length, every))?;
+                self.has_begun()?;
                 Ok(Ran {
                     end: self.program.exit,
                     failure: None,
@@ -190,6 +194,9 @@ impl Engine {
                 let end = self.program.exit;
                 let end = end.context("the end of the program was not seen")?;
                 let failure = (end == Exit::Code(127)).then(|| failure.error()).flatten();
+                if failure.is_none() && !self.broken {
+                    self.has_begun()?;
+                }
                 Ok(Ran {
                     end: Some(end),
                     failure,

@@ -41,8 +41,8 @@ impl Engine {
             // One of several instructions that stand for one of the program, which is not complete.
             return true;
         }
-        let (true, Some(known)) = (self.recorder.is_some(), self.threads.get_mut(&thread.tid()))
-        else {
+        let is_observed = process.is_observed();
+        let (true, Some(known)) = (is_observed, self.threads.get_mut(&thread.tid())) else {
             return false;
         };
         let (next, is_own, in_fragment) = match place {

@@ -51,6 +51,11 @@ impl Files {
         self.mappings = Some(Rc::new(mappings));
     }
 
+    /// The mappings that have code, if they are known.
+    pub(super) fn mappings(&self) -> Rc<Vec<Mapping>> {
+        self.mappings.clone().unwrap_or_default()
+    }
+
     /// There are other ones.
     pub(super) fn forget_list(&mut self) {
         self.mappings = None;

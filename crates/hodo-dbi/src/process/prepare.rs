@@ -37,13 +37,7 @@ impl Process {
     /// # Errors
     /// If the process is gone.
     pub(crate) fn enter(&mut self, thread: Stopped, pc: u64) -> Result<()> {
-        if !self.files.are_listed() {
-            let maps = self.list(thread)?.into_iter();
-            // Unexecutable, code may be part of a mapping with the data beside it.
-            let is_code = |map: &Mapping| map.inode != 0 && self.code.spans().overlap(map.span());
-            let maps = maps.filter(is_code).collect();
-            self.files.list(maps);
-        }
+        self.list_files(thread)?;
         let Some(map) = self.files.mapping(pc) else {
             return Ok(());
         };
@@ -58,6 +52,22 @@ impl Process {
             self.prepare(thread, &map)?;
         }
         self.files.note(&map.path, offset, false);
+        Ok(())
+    }
+
+    /// Takes note of the mappings that have code, if that was not done.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(super) fn list_files(&mut self, thread: Stopped) -> Result<()> {
+        if !self.files.are_listed() {
+            let maps = self.list(thread)?.into_iter();
+            // Unexecutable, code may be part of a mapping with the data beside it.
+            let is_code = |map: &Mapping| map.inode != 0 && self.code.spans().overlap(map.span());
+            let maps = maps.filter(is_code).collect();
+            self.files.list(maps);
+            self.list_markers(thread);
+        }
         Ok(())
     }
 
@@ -80,9 +90,8 @@ impl Process {
             making = self.making(map);
         }
         for piece in starts[done..].chunks(PIECE) {
-            let is_new = |&pc: &u64| {
-                self.known.get(pc).is_none() && self.is_code(pc) && !self.may_change(pc)
-            };
+            let is_new =
+                |&pc: &u64| self.known.get(pc).is_none() && self.is_code(pc) && !self.is_apart(pc);
             let new: Vec<u64> = piece.iter().copied().filter(is_new).collect();
             let Some(&first) = new.first() else {
                 continue;
@@ -134,7 +143,13 @@ impl Process {
             Some(_) if self.flags.are_kept() => "counters, with flags",
             Some(_) => "counters",
         };
-        stays.then(|| CodeFile::new(self.files.program(), (&map.path, map.offset), inserted))?
+        let markers = if self.has_markers() {
+            ", with markers"
+        } else {
+            ""
+        };
+        let inserted = format!("{inserted}{markers}");
+        stays.then(|| CodeFile::new(self.files.program(), (&map.path, map.offset), &inserted))?
     }
 
     /// What code depends on whose translation begins at an address.

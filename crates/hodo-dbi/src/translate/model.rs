@@ -184,7 +184,7 @@ pub(crate) struct Request<'r> {
     pub(crate) read: &'r mut dyn FnMut(u64) -> Option<(Bytes, usize)>,
     /// Where an instruction of the program was translated to.
     pub(crate) known: &'r dyn Fn(u64) -> Option<u64>,
-    /// Whether an instruction may change.
+    /// Whether an instruction may change, or must be reached by an exit for another reason.
     pub(crate) soft: &'r dyn Fn(u64) -> bool,
     /// How hodo notices that an instruction has changed which may.
     pub(crate) notice: &'r dyn Fn(u64) -> Notice,

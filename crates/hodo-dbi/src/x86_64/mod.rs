@@ -34,6 +34,9 @@ use anyhow::{Context, Result, bail};
 /// x86-64.
 pub(crate) enum X86_64 {}
 
+/// The instruction of a marker, `nop`.
+pub(crate) const MARKER: [u8; 1] = [0x90];
+
 /// Checks that the engine makes code for this machine. It must not run a program elsewhere.
 ///
 /// # Errors

@@ -14,6 +14,7 @@ mod lackey;
 mod lane_interpreter;
 mod lines;
 mod many_gathers;
+mod marked;
 mod opcodes;
 mod passes;
 mod programs;

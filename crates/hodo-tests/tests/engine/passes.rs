@@ -272,6 +272,7 @@ fn from_the_middle_on() {
                 length: None,
                 every: None,
             }),
+            marked: false,
             follows: true,
         };
         // The engine blocks signals in its thread, which a program inherits.
@@ -299,6 +300,7 @@ fn a_process_that_runs() {
             pid: target.pid(),
             length: Some(hodo_dbi::Amount::Time(Duration::from_millis(30 * seed))),
             every: None,
+            marked: false,
             follows: true,
         };
         let (_, sums) = scramble::scramble(&process, seed).expect("it can be observed");
@@ -339,6 +341,7 @@ fn come_and_go(pause: u64, observe: impl Fn(&hodo_dbi::Target<'_>, u64) -> bool)
             pid,
             length: Some(hodo_dbi::Amount::Time(Duration::from_millis(pause * times))),
             every: None,
+            marked: false,
             follows: true,
         };
         if observe(&process, times) {

@@ -77,6 +77,12 @@ pub struct Part {
     /// that, the next one begins at once.
     #[arg(long, value_name = "TIME", value_parser = super::span, requires = "length")]
     pub every: Option<Duration>,
+    /// Observe only what the program does between its calls of hodo_mem_start() and hodo_mem_stop()
+    ///
+    /// The functions are in hodo-mem.h, for C and C++, and in the crate hodo-mem-marks, for Rust. All threads of the
+    /// process are observed meanwhile. Outside of these parts, the program runs as under hodo mem none.
+    #[arg(long, conflicts_with_all = ["from", "length", "every"])]
+    pub marked: bool,
     /// Do not observe child processes: they run as alone
     #[arg(long)]
     pub no_follow: bool,
@@ -191,7 +197,7 @@ pub struct FunctionArgs {
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// Read this recording instead of running a program
-    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "pid", "every", "no_follow", "lossy", "expand", "allocators"], required_unless_present_any = ["command", "pid"], value_hint = ValueHint::DirPath)]
+    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "pid", "every", "marked", "no_follow", "lossy", "expand", "allocators"], required_unless_present_any = ["command", "pid"], value_hint = ValueHint::DirPath)]
     pub directory: Option<PathBuf>,
     /// Only what this thread does; threads are numbered from 0 in the order in which hodo sees them, as view shows them
     #[arg(long, value_name = "NUMBER")]
