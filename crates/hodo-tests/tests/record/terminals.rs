@@ -53,12 +53,15 @@ impl Terminal {
             .stderr(side());
         // SAFETY: these calls only change the new process. Its input is the terminal.
         unsafe {
-            shell.pre_exec(|| match libc::setsid() {
-                -1 => Err(std::io::Error::last_os_error()),
-                _ => match libc::ioctl(0, libc::TIOCSCTTY, 0) {
-                    0 => Ok(()),
-                    _ => Err(std::io::Error::last_os_error()),
-                },
+            shell.pre_exec(|| {
+                // Whoever runs tests in the background may ignore these.
+                for signal in [libc::SIGINT, libc::SIGQUIT] {
+                    libc::signal(signal, libc::SIG_DFL);
+                }
+                if libc::setsid() == -1 || libc::ioctl(0, libc::TIOCSCTTY, 0) != 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
             });
         }
         let shell = shell.spawn().expect("bash can be run");
