@@ -79,7 +79,7 @@ impl Watched {
 }
 
 /// How many instructions a client has not received, because the program did not wait.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Missing(u64);
 
 impl Missing {

@@ -157,9 +157,7 @@ fn output(path: Option<&PathBuf>, source: &SourceArgs) -> Result<Box<dyn Write +
             let file = file.with_context(|| format!("cannot create {}", path.display()))?;
             Box::new(BufWriter::new(Named::new(path.display(), file)))
         }
-        None if source.directory.is_some() || source.part.pid.is_some() => {
-            Box::new(BufWriter::new(crate::output::stdout()))
-        }
+        None if source.command.is_empty() => Box::new(BufWriter::new(crate::output::stdout())),
         None => Box::new(BufWriter::new(io::stderr())),
     })
 }

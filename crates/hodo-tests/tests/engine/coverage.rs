@@ -19,6 +19,12 @@ fn coverage(arguments: &[&str]) -> Output {
     command.output().expect("hodo can be run")
 }
 
+fn only_merged(arguments: &[&str]) -> Output {
+    let mut command = Command::new(hodo());
+    command.args(["mem", "coverage"]).args(arguments);
+    command.output().expect("hodo can be run")
+}
+
 fn of_program(arguments: &[&str]) -> Output {
     let program = program();
     let program = program.to_str().expect("text");
@@ -85,6 +91,20 @@ fn tracefiles_are_written_and_merged() {
     assert!(text(&first).contains(&format!("\nDA:{line},3117\n")));
     assert!(text(&second).contains(&format!("\nDA:{line},6234\n")));
     assert!(text(&second).contains("\nFNDA:198,collatz\n"));
+    // Files can be added to each other without a program.
+    let both = ["--format", "lcov", "--merge", &first, "--merge", &first];
+    let added = only_merged(&both);
+    assert!(
+        added.status.success() && added.stderr.is_empty(),
+        "{added:?}"
+    );
+    assert_eq!(added.stdout, text(&second).as_bytes());
+    let refused = coverage(&both);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let refused = only_merged(&["--merge", &first]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let refused = only_merged(&["--format", "lcov"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     let cut = &text(&first)[..100];
     std::fs::write(&second, cut).expect("it can be written");
     let refused = coverage(&["--format", "lcov", "--merge", &second, "--", "true"]);
@@ -120,6 +140,10 @@ fn files_of_drcov_are_the_same_of_runs_and_recordings() {
     let file = read(&online);
     assert_eq!(file, read(&recorded));
     assert_eq!(file, read(&merged));
+    let both = ["--format", "drcov", "--merge", &online, "--merge", &merged];
+    let added = only_merged(&both);
+    assert!(added.status.success(), "{added:?}");
+    assert_eq!(file, added.stdout);
     let head = String::from_utf8_lossy(&file);
     assert!(
         head.starts_with(

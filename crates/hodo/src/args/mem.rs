@@ -193,6 +193,13 @@ pub struct FunctionArgs {
     pub skip: Vec<String>,
 }
 
+impl FunctionArgs {
+    /// Whether these are all functions.
+    pub fn is_all(&self) -> bool {
+        self.only.is_empty() && self.skip.is_empty()
+    }
+}
+
 /// A recording, or a program that is run.
 #[derive(Debug, Args)]
 pub struct SourceArgs {
@@ -214,6 +221,13 @@ pub struct SourceArgs {
     /// The program and its arguments
     #[arg(trailing_var_arg = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+impl SourceArgs {
+    /// Whether there is neither a recording nor a program or process to observe.
+    pub fn is_none(&self) -> bool {
+        self.directory.is_none() && self.part.pid.is_none() && self.command.is_empty()
+    }
 }
 
 /// How results are written.
@@ -481,10 +495,12 @@ pub enum CoverageFormat {
 
 /// What `hodo mem coverage` is given.
 #[derive(Debug, Args)]
+// Files can be merged alone.
+#[command(mut_arg("directory", |arg| arg.required_unless_present_any(["command", "pid", "merge"])))]
 pub struct CoverageArgs {
     /// Add this earlier result to the new one: a file of lcov with --format lcov, or one of drcov with --format drcov
     ///
-    /// Can be repeated.
+    /// Can be repeated. Without a program, a process and a recording, only these are added to each other.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub merge: Vec<PathBuf>,
     /// How many rows of each table to show in text

@@ -22,6 +22,15 @@ pub fn coverage(args: &CoverageArgs) -> Result<ExitCode> {
     let before = merged(format, &args.merge)?;
     let selection = Selection::new(&common.source.functions)?;
     let mut out = output(common.output.as_ref(), &common.source)?;
+    if common.source.is_none() {
+        if !common.source.functions.is_all() {
+            bail!(
+                "--only and --skip choose what is observed: give a program, a process or a recording"
+            );
+        }
+        write(&mut out, &before, format, (top, Missing::default()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let observe = counts(&common.source);
     observed(
         &common.source,
