@@ -28,25 +28,13 @@ pub enum Target<'t> {
         pid: i32,
         /// When it is left. Without it, by a signal that ends hodo.
         length: Option<Amount>,
-        /// Observe again and again: so long after a part has begun, the next one begins. Only a signal ends that.
-        every: Option<Duration>,
+        /// Observe again and again: so much after a part has begun, the next one begins. Only a signal ends that.
+        every: Option<Amount>,
         /// Only what is done between the program's calls of `hodo_mem_start` and `hodo_mem_stop` is observed.
         marked: bool,
         /// Whether processes that it makes are observed, too.
         follows: bool,
     },
-}
-
-impl Target<'_> {
-    /// Whether it is observed again and again.
-    pub(crate) fn repeats(&self) -> bool {
-        match *self {
-            Self::Program { period, marked, .. } => {
-                marked || period.is_some_and(|period| period.every.is_some())
-            }
-            Self::Process { every, marked, .. } => marked || every.is_some(),
-        }
-    }
 }
 
 /// An amount of what a program does.
@@ -66,11 +54,22 @@ pub struct Period {
     pub from: Option<Amount>,
     /// How long it is. Without it, to the end.
     pub length: Option<Amount>,
-    /// There are other parts of that length: so long after one has begun, the next one begins.
-    pub every: Option<Duration>,
+    /// There are other parts of that length: so much after one has begun, the next one begins. Between them, nothing of
+    /// the engine is there, unless instructions are counted.
+    pub every: Option<Amount>,
 }
 
 impl<'t> Target<'t> {
+    /// Whether it may be observed again and again.
+    pub(crate) fn repeats(&self) -> bool {
+        match *self {
+            Self::Program { period, marked, .. } => {
+                marked || period.is_some_and(|period| period.every.is_some())
+            }
+            Self::Process { every, marked, .. } => marked || every.is_some(),
+        }
+    }
+
     /// A program from its first instruction to its last, and its child processes.
     #[must_use]
     pub fn program(path: &'t Path, command: &'t [OsString]) -> Self {

@@ -217,14 +217,25 @@ impl Engine {
             self.leave()?;
             return reached;
         }
+        self.change_recorder(recorder).map(|()| true)
+    }
+
+    /// Has all threads be observed by another recorder from here on, as if hodo had just attached to them.
+    ///
+    /// # Errors
+    /// What has failed. The threads are left then.
+    pub(super) fn change_recorder(
+        &mut self,
+        recorder: Option<Rc<RefCell<Recorder>>>,
+    ) -> Result<()> {
         let changed = self.park_all().and_then(|()| self.change_over(recorder));
         if changed.is_err() {
             self.let_go();
         }
-        changed.map(|()| true)
+        changed
     }
 
-    /// All threads wait: from here on they are observed by another recorder, as if hodo had just attached to them.
+    /// All threads wait: does that.
     fn change_over(&mut self, recorder: Option<Rc<RefCell<Recorder>>>) -> Result<()> {
         self.recorder = recorder;
         self.disarm_parked(|_| true)?;

@@ -20,8 +20,8 @@ use crate::ran::Ran;
 use crate::recorder::Recorder;
 use crate::target::{Amount, Target};
 
-/// How long a part of a run is, and after what time the next one begins, if there are others.
-type Part = (Option<Amount>, Option<Duration>);
+/// How long a part of a run is, and how much after its beginning the next one begins, if there are others.
+type Part = (Option<Amount>, Option<Amount>);
 
 /// What to say of a program that ends before the part of its run that is wanted.
 const NOTHING: &str = "nothing was observed (--from says when to begin)";
@@ -157,6 +157,7 @@ impl Engine {
             } => {
                 let interrupts = Interrupts::new(None);
                 self.measure(length)?;
+                self.measure(every)?;
                 self.come_to(&[pid])?;
                 self.follow_process(interrupts, (length, every))?;
                 self.has_begun()?;
@@ -177,6 +178,7 @@ impl Engine {
                     period.and_then(|period| period.every),
                 );
                 self.measure(part.0)?;
+                self.measure(part.1)?;
                 signals::leave_terminal_to_program();
                 let child = launch::fork(path, command, false)?;
                 self.program.first = child.pid;
@@ -206,9 +208,9 @@ impl Engine {
         }
     }
 
-    /// Has the recorder know how many instructions are executed, if that says when the end is.
-    fn measure(&mut self, length: Option<Amount>) -> Result<()> {
-        if !matches!(length, Some(Amount::Instructions(_))) {
+    /// Has the recorder know how many instructions are executed, if an amount is one of these.
+    fn measure(&mut self, amount: Option<Amount>) -> Result<()> {
+        if !matches!(amount, Some(Amount::Instructions(_))) {
             return Ok(());
         }
         let counting = || Rc::new(RefCell::new(Recorder::counting()));
@@ -301,6 +303,14 @@ impl Engine {
 
     /// Follows a program that was started for a part of its run, and for others if there are some.
     fn follow_part(&mut self, forward: &Forward, (length, every): Part) -> Result<()> {
+        let every = match every {
+            Some(Amount::Instructions(every)) => {
+                let interrupts = |time| Interrupts::beside(forward, time);
+                return self.follow_counted(&interrupts, length, every);
+            }
+            Some(Amount::Time(every)) => Some(every),
+            None => None,
+        };
         let mut failed = 0;
         loop {
             let began = Instant::now();
@@ -330,6 +340,18 @@ impl Engine {
 
     /// The same with a process that ran before. A signal means the end.
     fn follow_process(&mut self, mut interrupts: Interrupts, (length, every): Part) -> Result<()> {
+        let every = match every {
+            Some(Amount::Instructions(every)) => {
+                let interrupts = |time| {
+                    let mut part = interrupts.clone();
+                    part.begin(time);
+                    part
+                };
+                return self.follow_counted(&interrupts, length, every);
+            }
+            Some(Amount::Time(every)) => Some(every),
+            None => None,
+        };
         let pid = self.program.first;
         let mut failed = 0;
         loop {
@@ -360,6 +382,51 @@ impl Engine {
             match self.come_again(&[pid], failed)? {
                 Some(now) => failed = now,
                 None => return Ok(()),
+            }
+        }
+    }
+
+    /// The same with either, if instructions are counted between the parts.
+    fn follow_counted(
+        &mut self,
+        interrupts: &dyn Fn(Option<Duration>) -> Interrupts,
+        length: Option<Amount>,
+        every: u64,
+    ) -> Result<()> {
+        let followed = self.follow_parts(interrupts, length, every);
+        match self.threads.is_empty() {
+            true => followed,
+            false => followed.and(self.leave()),
+        }
+    }
+
+    fn follow_parts(
+        &mut self,
+        interrupts: &dyn Fn(Option<Duration>) -> Interrupts,
+        length: Option<Amount>,
+        every: u64,
+    ) -> Result<()> {
+        let recorder = self.recorder.clone();
+        loop {
+            let (began, before) = (Instant::now(), self.executed_instructions());
+            let (time, limit) = self.split(length);
+            let part = interrupts(time);
+            self.follow_for_now(Some(part.clone()), limit)?;
+            let is_over = match time {
+                Some(time) => began.elapsed() >= time,
+                None => self.reached,
+            };
+            if self.threads.is_empty() || part.asked() || !is_over {
+                return Ok(());
+            }
+            let executed = self.executed_instructions() - before;
+            let Some(rest) = every.checked_sub(executed).filter(|&rest| rest > 0) else {
+                continue;
+            };
+            self.change_recorder(Some(Rc::new(RefCell::new(Recorder::counting()))))?;
+            let limit = Limit::new(rest);
+            if !self.count_until(interrupts(None), limit, recorder.clone())? {
+                return Ok(());
             }
         }
     }

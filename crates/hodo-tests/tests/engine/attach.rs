@@ -297,6 +297,83 @@ fn parts_that_are_repeated() {
     target.ends("wrong: 0\n");
 }
 
+/// Instructions say when a part begins and ends: of the program all the time, or only of those that are observed.
+#[test]
+fn parts_are_repeated_by_instructions() {
+    let program = build("counted_loop.c", Kind::Pie, &[]);
+    let observed = |parts: &[&str]| {
+        let output = Command::new("timeout")
+            .args(["-s", "KILL", "300"])
+            .arg(hodo())
+            .args(["mem", "stat", "--format", "json"])
+            .args(parts)
+            .arg("--")
+            .arg(&program)
+            .output();
+        let output = output.expect("hodo can be run");
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        let value: serde_json::Value = serde_json::from_slice(&output.stderr).expect("JSON");
+        let number = |key: &str| value[key].as_u64().expect("a number");
+        (number("instructions"), number("threads"), output.stdout)
+    };
+    let (all, _, said) = observed(&[]);
+    for parts in [
+        &["--every", "100M-insns", "--for", "20M-insns"][..],
+        &[
+            "--every",
+            "100M-insns",
+            "--for",
+            "20M-insns",
+            "--from",
+            "50M-insns",
+        ],
+        &[
+            "--every",
+            "100M-insns",
+            "--for",
+            "20M-insns",
+            "--from",
+            "50ms",
+        ],
+        &["--every", "100M-insns", "--for", "5ms"],
+    ] {
+        let (instructions, threads, output) = observed(parts);
+        assert_eq!(output, said);
+        // The program executes some billion. How fast, is not known.
+        assert!((8..=40).contains(&threads), "{parts:?}: {threads}");
+        let is_exact = parts[3] == "20M-insns";
+        let some = if is_exact { threads * 20_000_000 } else { 1 };
+        assert!(instructions >= some, "{parts:?}: {instructions}");
+        assert!(instructions < all / 10 * 9, "{parts:?}: {instructions}");
+    }
+    let (target, arguments) = (
+        Target::start(&build("attached.c", Kind::Pie, &[])),
+        [
+            "mem",
+            "stat",
+            "--format",
+            "json",
+            "--every",
+            "30M-insns",
+            "--for",
+            "10M-insns",
+        ],
+    );
+    let (maps, all) = (target.maps(), target.threads());
+    let hodo = command(&target, &arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("hodo can be run");
+    std::thread::sleep(Duration::from_secs(2));
+    let pid = hodo.id().cast_signed();
+    // SAFETY: the process is a child of this one, which has not been waited for.
+    unsafe { libc::kill(pid, libc::SIGINT) };
+    let output = hodo.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{output:?}");
+    target.is_untouched(&maps, all);
+    target.ends("wrong: 0\n");
+}
+
 /// Blocks of code, as a trace has them.
 #[derive(Default)]
 struct Blocks {
@@ -353,7 +430,8 @@ fn parts_are_interrupted() {
             .stdout(Stdio::piped())
             .spawn()
             .expect("hodo can be run");
-        std::thread::sleep(Duration::from_millis(400 + round * 7));
+        target.is_attached();
+        std::thread::sleep(Duration::from_millis(100 + round * 7));
         let pid = hodo.id().cast_signed();
         // SAFETY: the process is a child of this one, which has not been waited for.
         unsafe { libc::kill(pid, libc::SIGINT) };
@@ -370,7 +448,7 @@ fn repeated_parts_that_cannot_be() {
     for arguments in [
         &["--every", "1", "--", "true"][..],
         &["--every", "1", "--for", "1", "-d", "none"],
-        &["--every", "100M-insns", "--for", "1", "--", "true"],
+        &["--every", "0-insns", "--for", "1", "--", "true"],
     ] {
         let output = Command::new(hodo())
             .args(["mem", "stat"])

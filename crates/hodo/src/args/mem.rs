@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{ArgAction, Args, Subcommand, ValueEnum, ValueHint};
 use hodo_dbi::Amount;
@@ -71,12 +70,13 @@ pub struct Part {
     /// Observe for this long, or for about this number of instructions: then the program runs on as alone
     #[arg(long = "for", value_name = "TIME|INSNS", value_parser = amount)]
     pub length: Option<Amount>,
-    /// Observe again and again: this long after a part has begun, the next one begins (as 1s, 500ms)
+    /// Observe again and again: this long after a part has begun (as 1s, 500ms), or about this number of instructions
+    /// (1G-insns), the next one begins
     ///
-    /// Between the parts, the program runs as alone. Its threads get new numbers in each. When a part takes longer than
-    /// that, the next one begins at once.
-    #[arg(long, value_name = "TIME", value_parser = super::span, requires = "length")]
-    pub every: Option<Duration>,
+    /// Between the parts, the program runs as alone, or its instructions are counted. Its threads get new numbers in
+    /// each. When a part takes longer than that, the next one begins at once.
+    #[arg(long, value_name = "TIME|INSNS", value_parser = amount, requires = "length")]
+    pub every: Option<Amount>,
     /// Observe only what the program does between its calls of hodo_mem_start() and hodo_mem_stop()
     ///
     /// The functions are in hodo-mem.h, for C and C++, and in the crate hodo-mem-marks, for Rust. All threads of the
