@@ -101,6 +101,16 @@ fn tracefiles_are_written_and_merged() {
     assert_eq!(added.stdout, text(&second).as_bytes());
     let refused = coverage(&both);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    for senseless in [
+        &["--only", "main"][..],
+        &["--from", "1"],
+        &["--thread", "0"],
+    ] {
+        let refused = only_merged(&[&both[..], senseless].concat());
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(error.contains("only files are merged"), "{error}");
+    }
     let refused = only_merged(&["--merge", &first]);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     let refused = only_merged(&["--format", "lcov"]);

@@ -53,7 +53,7 @@ pub enum MemTool {
 }
 
 /// Which part of a program's run is observed.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Default, PartialEq, Eq)]
 pub struct Part {
     /// Attach to this process instead of running a program
     ///
@@ -160,7 +160,7 @@ pub struct RecordMemArgs {
 }
 
 /// How a program is observed.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Default, PartialEq, Eq)]
 pub struct WatchArgs {
     /// Do not make the program wait if hodo is slower: say how many instructions are missing
     #[arg(long)]
@@ -180,7 +180,7 @@ pub struct WatchArgs {
 }
 
 /// Which functions are observed.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Default, PartialEq, Eq)]
 pub struct FunctionArgs {
     /// Only these functions; PATTERN@LIB for functions of a library
     ///
@@ -191,13 +191,6 @@ pub struct FunctionArgs {
     /// Leave out these functions
     #[arg(long, value_name = "PATTERN")]
     pub skip: Vec<String>,
-}
-
-impl FunctionArgs {
-    /// Whether these are all functions.
-    pub fn is_all(&self) -> bool {
-        self.only.is_empty() && self.skip.is_empty()
-    }
 }
 
 /// A recording, or a program that is run.
@@ -227,6 +220,14 @@ impl SourceArgs {
     /// Whether there is neither a recording nor a program or process to observe.
     pub fn is_none(&self) -> bool {
         self.directory.is_none() && self.part.pid.is_none() && self.command.is_empty()
+    }
+
+    /// Whether everything is observed, in the usual way.
+    pub fn is_usual(&self) -> bool {
+        self.thread.is_none()
+            && self.functions == FunctionArgs::default()
+            && self.watch == WatchArgs::default()
+            && self.part == Part::default()
     }
 }
 

@@ -18,16 +18,18 @@ use crate::args::{CoverageArgs, CoverageFormat};
 pub fn coverage(args: &CoverageArgs) -> Result<ExitCode> {
     let (common, top) = (&args.common, args.top);
     let format = common.format;
+    let merges_only = common.source.is_none();
+    if merges_only && !common.source.is_usual() {
+        bail!(
+            "nothing is observed, only files are merged: leave out the options about a run (--only, --from, …), or give \
+             a program, a process or a recording"
+        );
+    }
     // If one is damaged, the program need not run for that.
     let before = merged(format, &args.merge)?;
     let selection = Selection::new(&common.source.functions)?;
     let mut out = output(common.output.as_ref(), &common.source)?;
-    if common.source.is_none() {
-        if !common.source.functions.is_all() {
-            bail!(
-                "--only and --skip choose what is observed: give a program, a process or a recording"
-            );
-        }
+    if merges_only {
         write(&mut out, &before, format, (top, Missing::default()))?;
         return Ok(ExitCode::SUCCESS);
     }
