@@ -1,7 +1,7 @@
 //! How threads and processes are made.
 
 use anyhow::Result;
-use hodo_ptrace::{Stopped, TargetAddr, process_of};
+use hodo_ptrace::{Stopped, TargetAddr, is_gone, process_of};
 
 /// How a thread or process was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,8 +25,11 @@ impl Made {
         let regs = maker.regs()?;
         let argument = || regs.first_argument(maker);
         let flags = match regs.system_call() {
-            Some(libc::SYS_clone) => argument()?,
             // This user may not see it (`PR_SET_DUMPABLE`, or a program that may be executed but not read).
+            Some(libc::SYS_clone) => match argument() {
+                Err(error) if is_gone(&error) => return Err(error),
+                flags => flags.unwrap_or_else(|_| Self::seen(child, event)),
+            },
             Some(libc::SYS_clone3) => argument()
                 .and_then(|at| maker.memory()?.read_u64(TargetAddr(at)))
                 .unwrap_or_else(|_| Self::seen(child, event)),

@@ -49,7 +49,7 @@ use hodo_ptrace as ptrace;
 use hodo_ptrace::launch::Failure;
 use hodo_ptrace::signals::Seen;
 use hodo_ptrace::stops;
-use hodo_ptrace::{Report, Stopped};
+use hodo_ptrace::{Report, Stopped, TargetAddr, look_into};
 use shared::Origin;
 use watching::Calls;
 
@@ -499,14 +499,21 @@ impl<'a> Tracer<'a> {
         let Some(block) = self.threads.get(&tid).and_then(Thread::block) else {
             return Ok(false);
         };
-        let mut regs = stopped.regs()?;
+        let regs = stopped.regs()?;
         // SAFETY: a SIGSEGV carries an address; if a process has sent it, that is an arbitrary number.
         let address = unsafe { stopped.siginfo()?.si_addr() } as u64;
-        let found = space.borrow().holds(regs.pc()) && regs.find_block(stopped, block, address)?;
-        if found {
-            stopped.set_regs(&regs)?;
+        if !space.borrow().holds(regs.pc()) {
+            return Ok(false);
         }
-        Ok(found)
+        let place = TargetAddr(space.borrow().syscall_place());
+        let found = look_into(stopped, place, || {
+            let mut regs = regs;
+            Ok((regs.find_block(stopped, block, address)?).then_some(regs))
+        })?;
+        if let Some(regs) = &found {
+            stopped.set_regs(regs)?;
+        }
+        Ok(found.is_some())
     }
 
     /// The disk is full: nobody records any more. The record whose store to this address has failed goes to the bucket.

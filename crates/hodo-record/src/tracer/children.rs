@@ -8,7 +8,7 @@ use std::rc::Rc;
 use anyhow::Result;
 use hodo_trace::format::tcb;
 
-use super::shared::{Maker, Origin};
+use super::shared::{Maker, Origin, set_block};
 use super::{SharedSpace, Thread, Tracer};
 use hodo_ptrace::Stopped;
 
@@ -75,11 +75,8 @@ impl Tracer<'_> {
         if self.silent.insert(init.trace.start, number).is_none() {
             self.session.events.init_tcb(number, &init);
         }
-        child.set_block(
-            init.trace.start + number * tcb::SIZE,
-            space.borrow().scratch_page(),
-            number,
-        )?;
+        let block = init.trace.start + number * tcb::SIZE;
+        set_block(child, block, space, number)?;
         child.detach()
     }
 

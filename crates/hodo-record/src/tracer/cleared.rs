@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use anyhow::{Result, bail};
 
-use super::shared::Maker;
+use super::shared::{Maker, set_block};
 use super::{SharedSpace, Thread, Tracer, guarded};
 use hodo_inject::adopt;
 use hodo_inject::ledger::Found;
@@ -62,7 +62,7 @@ impl Tracer<'_> {
     ) -> Result<()> {
         let block = maker.and_then(|maker| maker.thread.block().ok());
         if let Some(block) = block.filter(|&block| block != 0) {
-            stopped.set_block(block, space.borrow().scratch_page(), 0)?;
+            set_block(stopped, block, space, 0)?;
         }
         let thread = Thread {
             space: Some(Rc::clone(space)),

@@ -4,8 +4,9 @@ use std::io;
 
 use anyhow::{Error, Result, bail};
 use hodo_follow::{Exit, Made, Policy, Program, Task, Tasks};
+use hodo_isa::native::asm::SYSTEM_CALL;
 use hodo_ptrace as ptrace;
-use hodo_ptrace::{Report, Stopped, stops};
+use hodo_ptrace::{Report, Stopped, TargetAddr, look_into, stops};
 
 use super::{Thread, Tracer};
 use crate::control::Control;
@@ -40,7 +41,9 @@ impl Policy for Tracer<'_> {
     }
 
     fn mark_of(&self, child: Stopped) -> Result<u64> {
-        child.block()
+        // It comes from the system call that has made it.
+        let call = child.regs()?.pc().wrapping_sub(SYSTEM_CALL.len() as u64);
+        look_into(child, TargetAddr(call), || child.block())
     }
 
     fn look(&mut self) -> Result<bool> {

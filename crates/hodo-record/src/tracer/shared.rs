@@ -4,14 +4,13 @@
 //! The word there holds the control block of the thread that runs. If several run, they cannot be told apart: the word
 //! then holds a block through which nothing is recorded, until only one is left.
 
-use hodo_ptrace::TargetAddr;
 use std::rc::Rc;
 
 use anyhow::Result;
 use hodo_trace::format::tcb;
 
 use super::{SharedSpace, Thread, Tracer};
-use hodo_ptrace::{Memory, Stopped};
+use hodo_ptrace::{Memory, Stopped, TargetAddr, look_into};
 
 /// The thread that has made another, and whether it waits until that one has other memory or has ended.
 #[derive(Debug, Clone, Copy)]
@@ -176,6 +175,23 @@ impl Words {
     }
 }
 
+/// Shows the stubs of a stopped thread where its control block is, `number` of those in its memory, also if this user
+/// may not write that.
+///
+/// # Errors
+/// If the thread is gone.
+pub(super) fn set_block(
+    thread: Stopped,
+    block: u64,
+    space: &SharedSpace,
+    number: u64,
+) -> Result<()> {
+    let scratch_page = space.borrow().scratch_page();
+    let place = TargetAddr(space.borrow().syscall_place());
+    let set = || thread.set_block(block, scratch_page, number);
+    look_into(thread, place, set)
+}
+
 impl Tracer<'_> {
     /// Makes the stubs of a stopped thread, which has not run since it was made, find its control block: control block
     /// `number`, at `block` in its memory. `maker`: its maker, if the two share their memory.
@@ -196,7 +212,7 @@ impl Tracer<'_> {
             None => None,
         };
         let Some((at, maker)) = shared else {
-            return child.set_block(block, scratch_page, number);
+            return set_block(child, block, space, number);
         };
         let known = match self
             .threads
@@ -204,7 +220,11 @@ impl Tracer<'_> {
             .and_then(Thread::block)
         {
             Some(known) => known,
-            None => maker.thread.block()?,
+            // The word is that of both.
+            None => {
+                let place = TargetAddr(space.borrow().syscall_place());
+                look_into(child, place, || child.block())?
+            }
         };
         let key = (Rc::as_ptr(space) as usize, at);
         let making = Making {
@@ -220,7 +240,7 @@ impl Tracer<'_> {
                 mute
             }
         };
-        child.set_block(found, scratch_page, number)?;
+        set_block(child, found, space, number)?;
         if found == block {
             return Ok(());
         }
