@@ -366,6 +366,9 @@ impl Client for Simulator {
     fn thread(&mut self, thread: u32, process: i32, tid: i32) {
         let counts = self.thread_counts(thread);
         (counts.process, counts.tid) = (process, tid);
+        if let Some(detailed) = &mut self.detailed {
+            detailed.add_thread(thread, process, tid);
+        }
     }
 
     fn block(&mut self, block: &Arc<Block>) {

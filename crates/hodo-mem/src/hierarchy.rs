@@ -16,6 +16,7 @@ use crate::causes::{Causes, Finder};
 use crate::coherence::{Coherence, Sharing, Taken, bytes_of};
 use crate::model::{Caches, Extent, Geometry, Inclusion, MOST_LINES, Prefetch};
 use crate::replacement::Sets;
+use crate::same::Same;
 
 /// How many strides must have been the same before a line is fetched because of that.
 const SURE: u8 = 2;
@@ -194,6 +195,7 @@ pub(crate) struct Hierarchy {
     spaces: FxHashMap<i32, u64>,
     /// The thread that is on the processor.
     thread: Option<u32>,
+    same: Same,
     taken: Taken,
 }
 
@@ -214,8 +216,14 @@ impl Hierarchy {
             space: 0,
             spaces: FxHashMap::default(),
             thread: None,
+            same: Same::default(),
             taken: Taken::default(),
         }
+    }
+
+    /// A thread has this number.
+    pub(crate) fn add_thread(&mut self, thread: u32, process: i32, tid: i32) {
+        self.same.add(thread, process, tid);
     }
 
     /// What comes next is done by this thread of this process. Threads are distributed over processors by their
@@ -224,7 +232,7 @@ impl Hierarchy {
     pub(crate) fn turn_to(&mut self, thread: u32, process: i32) {
         if self.extent.cores > 1 && self.thread != Some(thread) {
             self.thread = Some(thread);
-            self.core = (thread % self.extent.cores) as usize;
+            self.core = (self.same.first(thread) % self.extent.cores) as usize;
             while self.cores.len() <= self.core {
                 self.cores.push(Core::new(&self.caches));
             }

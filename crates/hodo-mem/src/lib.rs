@@ -47,6 +47,7 @@ pub mod replacement;
 pub mod report;
 pub mod reuse;
 pub mod rounds;
+mod same;
 pub mod stacks;
 pub mod stat;
 pub mod timeline;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use hodo_dbi::{Access, Block, Client, Event, Events, Kind};
 
 use crate::hot::{Ended, Hot, Spot, What};
+use crate::same::Same;
 use crate::variables::Variable;
 
 /// The lines of an access.
@@ -118,6 +119,7 @@ pub struct Sharing {
     shift: u32,
     processes: Vec<i32>,
     lines: HashMap<(i32, u64), Vec<Use>>,
+    same: Same,
     memory: Hot,
     /// Shared lines of memory that was freed: the address, the uses, and where the memory was allocated.
     freed: Vec<(u64, Vec<Use>, u32)>,
@@ -156,6 +158,7 @@ impl Sharing {
             shift: line.trailing_zeros(),
             processes: Vec::new(),
             lines: HashMap::new(),
+            same: Same::default(),
             memory: Hot::with_ended(),
             freed: Vec::new(),
         }
@@ -253,6 +256,7 @@ impl Client for Sharing {
             self.processes.resize(index + 1, 0);
         }
         self.processes[index] = process;
+        self.same.add(thread, process, tid);
         self.memory.thread(thread, process, tid);
     }
 
@@ -270,6 +274,7 @@ impl Client for Sharing {
     fn executed(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
         self.memory.follow(thread, block, upto, accesses);
         let process = self.processes.get(thread as usize).copied().unwrap_or(0);
+        let thread = self.same.first(thread);
         for access in accesses {
             for line in lines(access, self.shift) {
                 let uses = self.lines.entry((process, line)).or_default();

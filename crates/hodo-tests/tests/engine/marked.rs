@@ -65,6 +65,29 @@ fn parts_are_exact() {
     }
 }
 
+/// It has another number in each part, but shares nothing with itself.
+#[test]
+fn a_thread_of_several_parts_is_one() {
+    let program = build("marked.c", Kind::Pie, &[]);
+    let result = |tool: &[&str]| -> Value {
+        let arguments = [tool, &["--format", "json"]].concat();
+        let output = run(&arguments, &program, &["parts", "8", "1000"]);
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        serde_json::from_slice(&output.stderr).expect("JSON")
+    };
+    let shared = result(&["share"]);
+    assert_eq!(shared["lines"], Value::Array(Vec::new()), "{shared}");
+    let cache = result(&["cache", "--cores", "4"]);
+    assert_eq!(
+        cache["threads"].as_array().map(Vec::len),
+        Some(8),
+        "{cache}"
+    );
+    for key in ["invalidations", "true_sharing_misses", "transfers"] {
+        assert_eq!(cache["coherence"][key], 0, "{cache}");
+    }
+}
+
 #[test]
 fn a_thousand_parts_of_a_program_without_symbols() {
     let program = build("marked.c", Kind::Pie, &["-s"]);
