@@ -53,6 +53,12 @@ pub trait Client: Send {
         let _ = block;
     }
 
+    /// A block may be executed in another part of a run. It is equal to the one that came by [`Client::block`], which
+    /// the engine does not have any more.
+    fn block_again(&mut self, block: &Arc<Block>) {
+        let _ = block;
+    }
+
     /// A thread has executed the first `upto` instructions of a block. The accesses are in the order of the program. A
     /// repeated instruction, a gather or a scatter may have accesses before it is executed to its end: `upto` is 0
     /// then.
@@ -618,6 +624,7 @@ impl<C: Client> Decode<C> {
             && known.is_same(block)
         {
             *known = Arc::clone(block);
+            self.client.block_again(block);
             return Ok(());
         }
         self.client.block(block);

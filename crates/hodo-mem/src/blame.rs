@@ -113,6 +113,10 @@ impl Client for Blame {
         self.simulator.block(block);
     }
 
+    fn block_again(&mut self, block: &Arc<Block>) {
+        self.simulator.block_again(block);
+    }
+
     fn events(&self) -> Events {
         match self.wanted.memory {
             true => self.memory.events(),

@@ -391,6 +391,14 @@ impl Client for Simulator {
         });
     }
 
+    fn block_again(&mut self, block: &Arc<Block>) {
+        match self.blocks.get_mut(block.id as usize) {
+            Some(Some(counted)) => counted.block = Arc::clone(block),
+            // What was known was added to another one's.
+            _ => self.block(block),
+        }
+    }
+
     fn counted(&mut self, thread: u32, block: &Arc<Block>, upto: usize, times: u64) {
         let Some(Some(counted)) = self.blocks.get_mut(block.id as usize) else {
             return;
@@ -887,6 +895,60 @@ mod tests {
             block.insns[0].pc == 64 * 7 && counts.iter().any(|counts| counts.instructions == 3)
         });
         assert!(others.count() >= 3);
+    }
+
+    #[test]
+    fn blocks_of_other_parts_have_not_ended() {
+        let geometry = Geometry {
+            size: 1024,
+            ways: 4,
+            line: 64,
+        };
+        let caches = Caches {
+            instructions: geometry,
+            data: geometry,
+            second: None,
+            last: geometry,
+            policy: Policy::Lru,
+            extent: Extent::default(),
+        };
+        let mut simulator = Simulator::new(caches).expect("right caches");
+        assert!(simulator.by_lines().is_some());
+        let made = |id| {
+            let insn = Insn {
+                pc: 64,
+                len: 1,
+                transfer: hodo_dbi::Transfer::Next,
+            };
+            let mut block = Block::of_instruction(id, insn, &[0x90]);
+            block.file = Some(("file".into(), 7));
+            Arc::new(block)
+        };
+        // Another one at the place is what all are added to.
+        let other = made(0);
+        simulator.block(&other);
+        for part in 0..4 {
+            // The engine and the decoder have it.
+            let block = made(1);
+            let decoder = Arc::clone(&block);
+            match part {
+                0 => simulator.block(&block),
+                _ => simulator.block_again(&block),
+            }
+            if part == 2 {
+                simulator.forget_ended();
+                simulator.forget_ended();
+            }
+            simulator.counted(0, &block, 1, 3);
+            simulator.fetched(0, &block, 0);
+            drop((block, decoder));
+            if part == 2 {
+                simulator.forget_ended();
+                simulator.forget_ended();
+            }
+        }
+        simulator.end().expect("nothing can fail");
+        assert_eq!(simulator.total().instructions, 4 * 3);
     }
 
     /// Instructions that access anything.

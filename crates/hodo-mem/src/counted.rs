@@ -195,6 +195,10 @@ impl<C: Client> Client for Counted<C> {
         self.client.block(block);
     }
 
+    fn block_again(&mut self, block: &Arc<Block>) {
+        self.client.block_again(block);
+    }
+
     fn events(&self) -> Events {
         self.watched.of_events(self.client.events())
     }

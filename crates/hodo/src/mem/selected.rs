@@ -197,6 +197,10 @@ impl<C: Client> Client for Selected<C> {
         self.client.thread(thread, process, tid);
     }
 
+    fn block_again(&mut self, block: &Arc<Block>) {
+        self.client.block_again(block);
+    }
+
     fn block(&mut self, block: &Arc<Block>) {
         if !self.selection.is_all() {
             let number = block.id as usize;
