@@ -845,8 +845,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn blocks_of_processes_that_have_ended_are_added_up() {
+    /// Small caches, of which threads compare lines.
+    fn by_lines() -> Simulator {
         let geometry = Geometry {
             size: 1024,
             ways: 4,
@@ -862,6 +862,12 @@ mod tests {
         };
         let mut simulator = Simulator::new(caches).expect("right caches");
         assert!(simulator.by_lines().is_some());
+        simulator
+    }
+
+    #[test]
+    fn blocks_of_processes_that_have_ended_are_added_up() {
+        let mut simulator = by_lines();
         let processes = 5;
         let mut id = 0;
         for _ in 0..processes {
@@ -899,21 +905,7 @@ mod tests {
 
     #[test]
     fn blocks_of_other_parts_have_not_ended() {
-        let geometry = Geometry {
-            size: 1024,
-            ways: 4,
-            line: 64,
-        };
-        let caches = Caches {
-            instructions: geometry,
-            data: geometry,
-            second: None,
-            last: geometry,
-            policy: Policy::Lru,
-            extent: Extent::default(),
-        };
-        let mut simulator = Simulator::new(caches).expect("right caches");
-        assert!(simulator.by_lines().is_some());
+        let mut simulator = by_lines();
         let made = |id| {
             let insn = Insn {
                 pc: 64,

@@ -199,7 +199,7 @@ impl Listener for Writer {
                 if self.has.len() <= number {
                     self.has.resize(number + 1, false);
                 }
-                // In another part of a run, blocks are told again.
+                // In another part of a run, the same blocks come again.
                 if !std::mem::replace(&mut self.has[number], true) {
                     self.packer.add(block);
                     self.blocks.push(Arc::clone(block));

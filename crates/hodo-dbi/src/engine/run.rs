@@ -393,42 +393,33 @@ impl Engine {
         length: Option<Amount>,
         every: u64,
     ) -> Result<()> {
-        let followed = self.follow_parts(interrupts, length, every);
-        match self.threads.is_empty() {
-            true => followed,
-            false => followed.and(self.leave()),
-        }
-    }
-
-    fn follow_parts(
-        &mut self,
-        interrupts: &dyn Fn(Option<Duration>) -> Interrupts,
-        length: Option<Amount>,
-        every: u64,
-    ) -> Result<()> {
         let recorder = self.recorder.clone();
-        loop {
-            let (began, before) = (Instant::now(), self.executed_instructions());
-            let (time, limit) = self.split(length);
-            let part = interrupts(time);
-            self.follow_for_now(Some(part.clone()), limit)?;
-            let is_over = match time {
-                Some(time) => began.elapsed() >= time,
-                None => self.reached,
-            };
-            if self.threads.is_empty() || part.asked() || !is_over {
-                return Ok(());
+        let mut follow = || -> Result<()> {
+            loop {
+                let (began, before) = (Instant::now(), self.executed_instructions());
+                let (time, limit) = self.split(length);
+                let part = interrupts(time);
+                self.follow_for_now(Some(part.clone()), limit)?;
+                let is_over = match time {
+                    Some(time) => began.elapsed() >= time,
+                    None => self.reached,
+                };
+                if self.threads.is_empty() || part.asked() || !is_over {
+                    return Ok(());
+                }
+                let executed = self.executed_instructions().saturating_sub(before);
+                let Some(rest) = every.checked_sub(executed).filter(|&rest| rest > 0) else {
+                    continue;
+                };
+                self.change_recorder(Some(Rc::new(RefCell::new(Recorder::counting()))))?;
+                let limit = Limit::new(rest);
+                if !self.count_until(interrupts(None), limit, recorder.clone())? {
+                    return Ok(());
+                }
             }
-            let executed = self.executed_instructions() - before;
-            let Some(rest) = every.checked_sub(executed).filter(|&rest| rest > 0) else {
-                continue;
-            };
-            self.change_recorder(Some(Rc::new(RefCell::new(Recorder::counting()))))?;
-            let limit = Limit::new(rest);
-            if !self.count_until(interrupts(None), limit, recorder.clone())? {
-                return Ok(());
-            }
-        }
+        };
+        let followed = follow();
+        followed.and(self.leave())
     }
 
     /// Comes to processes again, for another part, after this has failed so often. Returns how often it has failed now;

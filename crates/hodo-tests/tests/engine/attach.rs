@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use hodo_dbi::{Listener, Message};
@@ -277,24 +277,30 @@ fn parts_that_are_repeated() {
     }
     let target = Target::start(&build("attached.c", Kind::Pie, &[]));
     let (maps, all) = (target.maps(), target.threads());
-    let hodo = command(
-        &target,
-        &[
-            "mem", "stat", "--format", "json", "--for", "0.05", "--every", "0.1",
-        ],
-    )
-    .stdout(Stdio::piped())
-    .spawn()
-    .expect("hodo can be run");
-    std::thread::sleep(Duration::from_secs(2));
+    let arguments = [
+        "mem", "stat", "--format", "json", "--for", "0.05", "--every", "0.1",
+    ];
+    let output = interrupted(&target, &arguments, Duration::from_secs(2));
+    assert!(threads(&output.stdout) > all as u64, "{output:?}");
+    target.is_untouched(&maps, all);
+    target.ends("wrong: 0\n");
+}
+
+/// Comes to a program, and is interrupted so long after that.
+#[track_caller]
+fn interrupted(target: &Target, arguments: &[&str], after: Duration) -> Output {
+    let hodo = command(target, arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("hodo can be run");
+    target.is_attached();
+    std::thread::sleep(after);
     let pid = hodo.id().cast_signed();
     // SAFETY: the process is a child of this one, which has not been waited for.
     unsafe { libc::kill(pid, libc::SIGINT) };
     let output = hodo.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{output:?}");
-    assert!(threads(&output.stdout) > all as u64, "{output:?}");
-    target.is_untouched(&maps, all);
-    target.ends("wrong: 0\n");
+    output
 }
 
 /// Instructions say when a part begins and ends: of the program all the time, or only of those that are observed.
@@ -360,16 +366,7 @@ fn parts_are_repeated_by_instructions() {
         ],
     );
     let (maps, all) = (target.maps(), target.threads());
-    let hodo = command(&target, &arguments)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("hodo can be run");
-    std::thread::sleep(Duration::from_secs(2));
-    let pid = hodo.id().cast_signed();
-    // SAFETY: the process is a child of this one, which has not been waited for.
-    unsafe { libc::kill(pid, libc::SIGINT) };
-    let output = hodo.wait_with_output().expect("it ends");
-    assert!(output.status.success(), "{output:?}");
+    interrupted(&target, &arguments, Duration::from_secs(2));
     target.is_untouched(&maps, all);
     target.ends("wrong: 0\n");
 }
@@ -426,17 +423,7 @@ fn parts_are_interrupted() {
     let (maps, all) = (target.maps(), target.threads());
     for round in 0..20 {
         let arguments = ["mem", "stat", "--for", "0.02", "--every", "0.021"];
-        let hodo = command(&target, &arguments)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("hodo can be run");
-        target.is_attached();
-        std::thread::sleep(Duration::from_millis(100 + round * 7));
-        let pid = hodo.id().cast_signed();
-        // SAFETY: the process is a child of this one, which has not been waited for.
-        unsafe { libc::kill(pid, libc::SIGINT) };
-        let output = hodo.wait_with_output().expect("it ends");
-        assert!(output.status.success(), "round {round}: {output:?}");
+        interrupted(&target, &arguments, Duration::from_millis(100 + round * 7));
         target.is_untouched(&maps, all);
     }
     target.ends("wrong: 0\n");
